@@ -1,0 +1,348 @@
+/** Directors and cells over one database, in this process or as processes of their own. */
+import { spawn } from 'node:child_process';
+import { randomBytes, randomInt } from 'node:crypto';
+import { createServer } from 'node:net';
+import { fileURLToPath } from 'node:url';
+import { readConfig } from '../../../server/config.ts';
+import { type RunningProcess, startProcess } from '../../../server/run.ts';
+import { freshDatabase } from '../../support/database.ts';
+import { type HostIdentity, newIdentity } from './identity.ts';
+import { AUDIENCE, type Issuer, startIssuer, type TokenOptions } from './issuer.ts';
+import { JumpClock } from './jump-clock.ts';
+import { assign, type Grant } from './parts.ts';
+import { type HostDial, RawHost } from './raw-host.ts';
+import { scrape, total } from './scrape.ts';
+import { until } from './wait.ts';
+
+export type Role = 'relay_director' | 'relay_cell' | 'relay_operator' | 'relay_monitor';
+
+/** The part of a test database that a fleet needs: the shared server's clone, or a server of the test's own. */
+export interface FleetDatabase {
+  url: string;
+  urlFor(role: Role): string;
+  query(text: string, values?: unknown[]): Promise<Record<string, unknown>[]>;
+  advanceClock(ms: number): Promise<void>;
+  drop(): Promise<void>;
+}
+
+export interface CellSpec {
+  id?: string;
+  region?: string;
+  capacity?: number;
+  limit?: { hardCap: number; unobservedBound: number };
+  env?: Record<string, string>;
+}
+
+export interface FleetOptions {
+  cells?: CellSpec[];
+  directors?: number;
+  /** Each part a process of its own, so that signals mean something. */
+  processes?: boolean;
+  database?: FleetDatabase;
+  /** Where processes find the database, when it is not the database itself (a proxy). */
+  rewriteUrl?: (url: string) => string;
+  env?: Record<string, string>;
+}
+
+export interface Node {
+  id: string;
+  origin: string;
+  env: Record<string, string>;
+  start(): Promise<void>;
+  /** In-process: the same as SIGTERM. */
+  stop(): Promise<void>;
+  signal(signal: NodeJS.Signals): void;
+  exited(): Promise<{ code: number | null; signal: NodeJS.Signals | null }>;
+  output(): string;
+}
+
+const ROOT = fileURLToPath(new URL('../../..', import.meta.url));
+
+async function isFree(port: number): Promise<boolean> {
+  return new Promise((resolve) => {
+    const probe = createServer();
+    probe.once('error', () => resolve(false));
+    probe.listen(port, '127.0.0.1', () => probe.close(() => resolve(true)));
+  });
+}
+
+/** Below the range the kernel hands out for outgoing connections, so that nobody takes it before the process does. */
+export async function freePort(): Promise<number> {
+  for (;;) {
+    const port = randomInt(12_000, 32_000);
+    if (await isFree(port)) return port;
+  }
+}
+
+function inProcessNode(id: string, origin: string, env: Record<string, string>, clock: JumpClock): Node {
+  let running: RunningProcess | null = null;
+  return {
+    id,
+    origin,
+    env,
+    async start() {
+      running = await startProcess(readConfig(env), { clock });
+    },
+    async stop() {
+      const stopping = running;
+      running = null;
+      await stopping?.stop();
+    },
+    signal() {
+      throw new Error('signals are for fleets of processes');
+    },
+    exited: () => Promise.reject(new Error('no process of its own')),
+    output: () => '',
+  };
+}
+
+export interface Child {
+  pid: number;
+  signal(signal: NodeJS.Signals): void;
+  exited: Promise<{ code: number | null; signal: NodeJS.Signals | null }>;
+  output(): string;
+  errors(): string;
+}
+
+/** Runs the CLI from its sources with nothing of this process's environment but the path. */
+export function runCli(args: string[], env: Record<string, string>): Child {
+  const child = spawn(process.execPath, ['--import', 'tsx', `${ROOT}/server/cli.ts`, ...args], {
+    cwd: ROOT,
+    env: { PATH: process.env.PATH ?? '', HOME: process.env.HOME ?? '', ...env },
+    stdio: ['ignore', 'pipe', 'pipe'],
+  });
+  let output = '';
+  let errors = '';
+  child.stdout.on('data', (chunk) => {
+    output += chunk;
+  });
+  child.stderr.on('data', (chunk) => {
+    output += chunk;
+    errors += chunk;
+  });
+  const exited = new Promise<{ code: number | null; signal: NodeJS.Signals | null }>((resolve) => {
+    child.on('close', (code, signal) => resolve({ code, signal }));
+  });
+  return {
+    pid: child.pid ?? 0,
+    signal: (signal) => child.kill(signal),
+    exited,
+    output: () => output,
+    errors: () => errors,
+  };
+}
+
+function processNode(id: string, origin: string, env: Record<string, string>): Node {
+  let child: Child | null = null;
+  const current = (): Child => {
+    if (child === null) throw new Error(`${id} was never started`);
+    return child;
+  };
+  return {
+    id,
+    origin,
+    env,
+    async start() {
+      const own = runCli([], env);
+      child = own;
+      let gone = false;
+      void own.exited.then(() => {
+        gone = true;
+      });
+      await until(
+        `${id} listening`,
+        async () =>
+          gone ||
+          (await fetch(`${origin}/health`).then(
+            (reply) => reply.ok,
+            () => false,
+          )),
+        (seen) => seen,
+        20_000,
+      );
+      if (gone) throw new Error(`${id} ended: ${own.output()}`);
+    },
+    async stop() {
+      if (child === null) return;
+      child.signal('SIGTERM');
+      const timer = setTimeout(() => child?.signal('SIGKILL'), 7_000);
+      await child.exited;
+      clearTimeout(timer);
+    },
+    signal: (signal) => current().signal(signal),
+    exited: () => current().exited,
+    output: () => child?.output() ?? '',
+  };
+}
+
+export interface Seated {
+  identity: HostIdentity;
+  grant: Grant;
+  host: RawHost;
+}
+
+export class Fleet {
+  readonly clock = new JumpClock();
+  readonly signingKey = randomBytes(32).toString('base64url');
+  readonly cells: Node[] = [];
+  readonly directors: Node[] = [];
+  readonly database: FleetDatabase;
+  readonly issuer: Issuer;
+  readonly #options: FleetOptions;
+  readonly #ownsDatabase: boolean;
+  #hosts: RawHost[] = [];
+
+  private constructor(database: FleetDatabase, issuer: Issuer, options: FleetOptions) {
+    this.database = database;
+    this.issuer = issuer;
+    this.#options = options;
+    this.#ownsDatabase = options.database === undefined;
+  }
+
+  /** Everything is registered, listening and heard when this resolves. */
+  static async start(options: FleetOptions = {}): Promise<Fleet> {
+    const database = options.database ?? (await freshDatabase());
+    const issuer = await startIssuer();
+    const fleet = new Fleet(database, issuer, options);
+    for (const spec of options.cells ?? [{}]) await fleet.addCell(spec);
+    for (let index = 0; index < (options.directors ?? 1); index += 1) await fleet.#addDirector(index);
+    await Promise.all([...fleet.cells, ...fleet.directors].map((node) => node.start()));
+    await fleet.heard();
+    return fleet;
+  }
+
+  get director(): Node {
+    return this.directors[0]!;
+  }
+
+  cell(index = 0): Node {
+    return this.cells[index]!;
+  }
+
+  cellAt(origin: string): Node {
+    const found = this.cells.find((cell) => cell.origin === origin);
+    if (found === undefined) throw new Error(`no cell at ${origin}`);
+    return found;
+  }
+
+  #env(role: string, port: number, databaseUrl: string): Record<string, string> {
+    return {
+      PORT: String(port),
+      ORCA_RELAY_ROLE: role,
+      ORCA_RELAY_PUBLIC_URL: `http://127.0.0.1:${port}`,
+      ORCA_RELAY_ASSIGNMENT_SIGNING_KEY: this.signingKey,
+      ORCA_RELAY_AUTH_ISSUER: this.issuer.issuer,
+      ORCA_RELAY_AUTH_JWKS_URL: this.issuer.jwksUrl,
+      ORCA_RELAY_AUTH_AUDIENCE: AUDIENCE,
+      DATABASE_URL: this.#options.rewriteUrl?.(databaseUrl) ?? databaseUrl,
+      ...this.#options.env,
+    };
+  }
+
+  #node(id: string, port: number, env: Record<string, string>): Node {
+    const origin = `http://127.0.0.1:${port}`;
+    return this.#options.processes === true ? processNode(id, origin, env) : inProcessNode(id, origin, env, this.clock);
+  }
+
+  /** Registers a cell and prepares its process, which the caller starts. */
+  async addCell(spec: CellSpec = {}): Promise<Node> {
+    const port = await freePort();
+    const id = spec.id ?? `c${this.cells.length + 1}`;
+    const region = spec.region ?? 'us-central1';
+    const capacity = spec.capacity ?? 900;
+    const env: Record<string, string> = {
+      ...this.#env('cell', port, this.database.urlFor('relay_cell')),
+      ORCA_RELAY_CELL_ID: id,
+      ORCA_RELAY_REGION: region,
+      ORCA_RELAY_CELL_URL: `http://127.0.0.1:${port}`,
+      ORCA_RELAY_CELL_CAPACITY: String(capacity),
+      ...spec.env,
+    };
+    if (spec.limit !== undefined) {
+      env.ORCA_RELAY_CELL_CONNECTION_HARD_CAP = String(spec.limit.hardCap);
+      env.ORCA_RELAY_CELL_CONNECTION_UNOBSERVED_BOUND = String(spec.limit.unobservedBound);
+    }
+    const { limit } = spec;
+    await this.database.query(
+      `select relay_v1.register_cell(cell_id => $1, url => $2, region => $3, capacity_units => $4,
+         connection_hard_cap => $5, connection_unobserved_bound => $6)`,
+      [id, `http://127.0.0.1:${port}`, region, capacity, limit?.hardCap ?? null, limit?.unobservedBound ?? null],
+    );
+    const node = this.#node(id, port, env);
+    this.cells.push(node);
+    return node;
+  }
+
+  async #addDirector(index: number): Promise<void> {
+    const port = await freePort();
+    const env = this.#env('director', port, this.database.urlFor('relay_director'));
+    this.directors.push(this.#node(`d${index + 1}`, port, env));
+  }
+
+  /** Waits until the database has heard every cell. */
+  async heard(timeoutMs = 10_000): Promise<void> {
+    await until(
+      'a heartbeat of every cell',
+      () => this.database.query('select cell_id, ready from relay.cell_runtime'),
+      (rows) => rows.filter((row) => row.ready === true).length >= this.cells.length,
+      timeoutMs,
+    );
+  }
+
+  token(identity: HostIdentity, options: TokenOptions = {}): Promise<string> {
+    const expiresAt = Math.floor(this.clock.wallNow() / 1000) + (options.lifeSeconds ?? 300);
+    return this.issuer.token(identity, { expiresAt, ...options });
+  }
+
+  /** Asks a director, dials the cell it names and proves. */
+  async seat(identity = newIdentity(), dial: Partial<HostDial> = {}): Promise<Seated> {
+    const token = await this.token(identity);
+    const grant = await assign(this.director.origin, token, identity);
+    const host = await this.dial(identity, grant, { token, ...dial });
+    return { identity, grant, host };
+  }
+
+  /** Dials the cell of a grant. */
+  async dial(identity: HostIdentity, grant: Grant, dial: Partial<HostDial> = {}): Promise<RawHost> {
+    const token = dial.token ?? (await this.token(identity));
+    const options = { origin: grant.cellUrl, epoch: grant.assignmentEpoch, ...dial, token };
+    const host = await RawHost.connect(identity, options);
+    this.#hosts.push(host);
+    return host;
+  }
+
+  /** Lets time pass for cells, directors and database together, in steps short enough for peers to answer between. */
+  async advance(ms: number, stepMs = 5_000): Promise<void> {
+    for (let left = ms; left > 0; left -= stepMs) {
+      const step = Math.min(left, stepMs);
+      await this.database.advanceClock(step);
+      this.clock.jump(step);
+      await new Promise((resolve) => setTimeout(resolve, 40));
+    }
+  }
+
+  async leases(identity: HostIdentity): Promise<Record<string, unknown>[]> {
+    return this.database.query(
+      `select cell_id, epoch::int, generation::int, state, units from relay.lease
+       where user_id = $1 and relay_host_id = $2 order by cell_id`,
+      [identity.userId, identity.relayHostId],
+    );
+  }
+
+  /** What a cell counts as in use: physical, in flight and reserved units. */
+  async units(cell: Node): Promise<number> {
+    return total(await scrape(cell.origin), 'orca_relay_cell_units');
+  }
+
+  /** What the relay sent that the wire does not allow, over all hosts of this fleet. */
+  problems(): string[] {
+    return this.#hosts.flatMap((host) => host.problems);
+  }
+
+  async stop(): Promise<void> {
+    for (const host of this.#hosts) host.peer.drop();
+    await Promise.all([...this.directors, ...this.cells].map((node) => node.stop()));
+    await this.issuer.stop();
+    if (this.#ownsDatabase) await this.database.drop();
+  }
+}
