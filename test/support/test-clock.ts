@@ -11,7 +11,7 @@ export async function installTestClock(client: pg.ClientBase): Promise<void> {
   await client.query(`
     create schema test_clock;
     create table test_clock.reading (
-      only boolean primary key default true check (only),
+      single_row boolean primary key default true check (single_row),
       frozen_at timestamptz,
       shift interval not null default '0'
     );
