@@ -205,7 +205,7 @@ export class Fleet {
     const issuer = await startIssuer();
     const fleet = new Fleet(database, issuer, options);
     for (const spec of options.cells ?? [{}]) await fleet.addCell(spec);
-    for (let index = 0; index < (options.directors ?? 1); index += 1) await fleet.#addDirector(index);
+    for (let left = options.directors ?? 1; left > 0; left -= 1) await fleet.addDirector();
     await Promise.all([...fleet.cells, ...fleet.directors].map((node) => node.start()));
     await fleet.heard();
     return fleet;
@@ -228,11 +228,12 @@ export class Fleet {
   #env(role: string, port: number, databaseUrl: string): Record<string, string> {
     return {
       PORT: String(port),
+      ORCA_RELAY_HOST: '127.0.0.1',
       ORCA_RELAY_ROLE: role,
       ORCA_RELAY_PUBLIC_URL: `http://127.0.0.1:${port}`,
       ORCA_RELAY_ASSIGNMENT_SIGNING_KEY: this.signingKey,
       ORCA_RELAY_AUTH_ISSUER: this.issuer.issuer,
-      ORCA_RELAY_AUTH_JWKS_URL: this.issuer.jwksUrl,
+      ORCA_RELAY_JWKS_URL: this.issuer.jwksUrl,
       ORCA_RELAY_AUTH_AUDIENCE: AUDIENCE,
       DATABASE_URL: this.#options.rewriteUrl?.(databaseUrl) ?? databaseUrl,
       ...this.#options.env,
@@ -273,10 +274,13 @@ export class Fleet {
     return node;
   }
 
-  async #addDirector(index: number): Promise<void> {
+  /** Prepares a director, which the caller starts. */
+  async addDirector(extra: Record<string, string> = {}): Promise<Node> {
     const port = await freePort();
-    const env = this.#env('director', port, this.database.urlFor('relay_director'));
-    this.directors.push(this.#node(`d${index + 1}`, port, env));
+    const env = { ...this.#env('director', port, this.database.urlFor('relay_director')), ...extra };
+    const node = this.#node(`d${this.directors.length + 1}`, port, env);
+    this.directors.push(node);
+    return node;
   }
 
   /** Waits until the database has heard every cell. */
