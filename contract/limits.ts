@@ -74,6 +74,11 @@ export const LIMITS = {
   resumeTtlMs: 30 * 86_400_000,
   credentialGraceMs: 24 * 3_600_000,
   hostCloseReasonTtlMs: 24 * 3_600_000,
+  /** How long spent rows are kept: invites after they expired, results for their replays, rate windows. */
+  inviteRetentionMs: 24 * 3_600_000,
+  installReplayMs: 30 * 86_400_000,
+  confirmReplayMs: 24 * 3_600_000,
+  rateWindowRetentionMs: 3_600_000,
 
   /** Admission: sockets that have not said who they are. */
   maxPreAuthConnections: 45,
