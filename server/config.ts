@@ -121,8 +121,8 @@ const VARIABLES = {
   } satisfies Variable<string | null>,
   ORCA_RELAY_AUTH_AUDIENCE: text(1, 2048, 'the audience of relay tokens', 'orca-relay'),
   ORCA_RELAY_SELF_HOSTED_KEY: {
-    schema: z.string().refine((value) => Buffer.byteLength(value) >= 16),
-    accepts: 'a secret of at least 16 bytes that a self-hosted desktop shows for its tokens',
+    schema: z.string().regex(/^[\w-]{32,256}$/),
+    accepts: 'a secret of 32 to 256 letters, digits, - and _ that a self-hosted desktop shows for its tokens',
     fallback: null,
     secret: true,
   } satisfies Variable<string | null>,

@@ -1,0 +1,214 @@
+import { setTimeout as sleep } from 'node:timers/promises';
+import { type Clock, systemClock } from './clock.ts';
+import type { Config } from './config.ts';
+import { type Database, DatabaseError, openDatabase, toDatabaseError } from './database.ts';
+import { notFound, type Reply, type Request, route } from './http.ts';
+import { createLogger, describeError, type Logger } from './log.ts';
+import { createMetrics, type Metrics } from './metrics.ts';
+import { databaseProblem, foundVersion, versionProblem } from './migrate.ts';
+import { packageVersion } from './package-root.ts';
+import { createReadiness, type Dependency, type ReadyVerdict } from './readiness.ts';
+import type { DependencyState, RoleContext, RolePart } from './role-part.ts';
+import { secretEquals } from './tokens.ts';
+import { type App, createApp, type Listener, listen } from './uws.ts';
+
+export type { DependencyState, ReadinessReport, RoleContext, RolePart } from './role-part.ts';
+
+export interface RunningProcess {
+  port: number;
+  origin: string;
+  log: Logger;
+  metrics: Metrics;
+  /** Within 5 s, whatever its parts and the database do. Safe to call twice. */
+  stop(): Promise<void>;
+}
+
+export interface StartOptions {
+  clock?: Clock;
+  /** Node's own figures among the metrics: for a process that is this and nothing else. */
+  processMetrics?: boolean;
+}
+
+/** The process cannot serve; the message is one line for the person at the terminal. */
+export class StartError extends Error {
+  override readonly name = 'StartError';
+}
+
+/** Together within the 5 s that a stop may take. */
+const STOP_PARTS_MS = 3_000;
+/** A database that is just restarting is waited for; a wrong address should not look like a hang. */
+const DATABASE_PATIENCE_MS = 10_000;
+const DATABASE_RETRY_MS = 250;
+const READINESS_SQL_TIMEOUT_MS = 2_000;
+
+/**
+ * Runs the configured role in this Node process. Throws {@link StartError} or ListenError with one line to show; then nothing
+ * is left running.
+ */
+export async function startProcess(config: Config, options: StartOptions = {}): Promise<RunningProcess> {
+  const log = createLogger({
+    role: config.role,
+    level: config.logLevel,
+    ...(config.role === 'director' ? {} : { cellId: config.cellId }),
+  });
+  const metrics = createMetrics({ process: options.processMetrics ?? false });
+  const db = openDatabase({
+    url: config.databaseUrl,
+    applicationName: `orca-relay/${config.role}/${config.cellId}`.slice(0, 63),
+    poolMax: config.poolMax,
+    statementTimeoutMs: config.statementTimeoutMs,
+    log,
+    metrics,
+  });
+  let listener: Listener | null = null;
+  try {
+    await checkDatabase(db, log);
+    let origin = config.publicUrl ?? '';
+    const context: RoleContext = {
+      config,
+      db,
+      log,
+      metrics,
+      clock: options.clock ?? systemClock,
+      origin: () => origin,
+    };
+    const parts = await createParts(context);
+    const state = { stopping: false };
+    const app = createApp({
+      onError: (error, where) => log.error({ event: 'orca_relay_handler_failed', where, error: describeError(error) }),
+    });
+    // a part's own routes come first, so that it may answer more of a path than is said here
+    for (const part of parts) part.register(app);
+    registerCommon(app, context, parts, state);
+    listener = await listen(app, config.host, config.port);
+    origin = config.publicUrl ?? (config.role === 'cell' ? config.cellUrl : undefined) ?? loopback(listener.port);
+    for (const part of parts) await part.start();
+    const { port } = listener;
+    log.info({ event: 'orca_relay_listening', origin, port, version: packageVersion });
+    const stop = once(() => stopProcess(context, parts, state, listener as Listener));
+    return { port, origin, log, metrics, stop };
+  } catch (error) {
+    listener?.destroy();
+    await db.close();
+    throw error;
+  }
+}
+
+async function createParts(context: RoleContext): Promise<RolePart[]> {
+  const { role } = context.config;
+  const parts: RolePart[] = [];
+  // loaded on demand: a director runs without the code of a cell, and the other way round
+  if (role !== 'cell') parts.push((await import('./director/director.ts')).createDirector(context));
+  if (role !== 'director') parts.push((await import('./cell/cell.ts')).createCell(context));
+  return parts;
+}
+
+/** Reads which schema version the database has; processes never migrate. */
+async function checkDatabase(db: Database, log: Logger): Promise<void> {
+  const deadline = performance.now() + DATABASE_PATIENCE_MS;
+  for (let told = false; ; ) {
+    try {
+      const problem = versionProblem(await foundVersion((text) => db.query(text)));
+      if (problem !== null) throw new StartError(problem);
+      return;
+    } catch (error) {
+      if (!(error instanceof DatabaseError)) throw error;
+      if (!error.retryable || performance.now() > deadline) throw new StartError(databaseProblem(error));
+      if (!told) log.warn({ event: 'orca_relay_database_awaited', error });
+      told = true;
+      await sleep(DATABASE_RETRY_MS);
+    }
+  }
+}
+
+function registerCommon(app: App, context: RoleContext, parts: RolePart[], state: { stopping: boolean }): void {
+  const verdict = createReadiness({
+    check: () => askParts(context, parts),
+    graceMs: context.config.readinessGraceMs,
+    clock: context.clock,
+    log: context.log,
+  });
+  route(app, 'get', '/health', () => ({ status: 200, json: { ok: true, connectionCapacityProtocol: 2 } }));
+  route(app, 'get', '/ready', async () => {
+    if (state.stopping) return readyReply({ ready: false, reason: 'not_accepting' });
+    return readyReply(await verdict());
+  });
+  route(app, 'get', '/metrics', (request) => metricsReply(context, request));
+  notFound(app);
+}
+
+async function askParts(context: RoleContext, parts: RolePart[]) {
+  const [sql, ...reports] = await Promise.all([askDatabase(context.db), ...parts.map((part) => part.readiness())]);
+  const dependencies: Partial<Record<Dependency, DependencyState>> = { sql };
+  for (const { jwks } of reports) {
+    if (jwks !== undefined && dependencies.jwks?.ok !== false) dependencies.jwks = jwks;
+  }
+  return { accepting: reports.every(({ accepting }) => accepting), dependencies };
+}
+
+async function askDatabase(db: Database): Promise<DependencyState> {
+  try {
+    await db.query('select 1', [], { timeoutMs: READINESS_SQL_TIMEOUT_MS });
+    return { ok: true };
+  } catch (error) {
+    return { ok: false, reason: toDatabaseError(error).kind };
+  }
+}
+
+function readyReply(verdict: ReadyVerdict): Reply {
+  if (!verdict.ready) return { status: 503, json: { error: 'dependency_unavailable' } };
+  if (verdict.degraded.length === 0) return { status: 200, json: { ok: true } };
+  return { status: 200, json: { ok: true, degraded: true, dependency: verdict.degraded } };
+}
+
+const LOOPBACK = /^(?:127\.|::1$|(?:0{4}:){7}0{3}1$)/;
+
+/** A proxy on this machine makes every caller look local, so a forwarded request never counts as one. */
+function isLocal(request: Request): boolean {
+  return LOOPBACK.test(request.remoteAddress) && request.header('x-forwarded-for') === undefined;
+}
+
+async function metricsReply({ config, metrics }: RoleContext, request: Request): Promise<Reply> {
+  if (config.metricsKey === null) {
+    if (!isLocal(request)) return { status: 403, json: { error: 'loopback_only' } };
+  } else {
+    const given = /^Bearer (\S+)$/.exec(request.header('authorization') ?? '')?.[1] ?? '';
+    if (!secretEquals(config.metricsKey, given)) return { status: 401, json: { error: 'unauthorized' } };
+  }
+  const text = await metrics.registry.metrics();
+  return { status: 200, text, headers: { 'content-type': metrics.registry.contentType } };
+}
+
+async function stopProcess(
+  { db, log }: RoleContext,
+  parts: RolePart[],
+  state: { stopping: boolean },
+  listener: Listener,
+): Promise<void> {
+  const started = performance.now();
+  state.stopping = true;
+  log.info({ event: 'orca_relay_stopping' });
+  const stopped = Promise.all(parts.map((part) => part.stop())).then(
+    () => 'done',
+    (error) => log.error({ event: 'orca_relay_stop_failed', error: describeError(error) }),
+  );
+  const patience = sleep(STOP_PARTS_MS, 'late', { ref: false });
+  if ((await Promise.race([stopped, patience])) === 'late') {
+    log.error({ event: 'orca_relay_stop_late', afterMs: STOP_PARTS_MS, waitingFor: 'connections' });
+  }
+  listener.destroy();
+  await db.close();
+  log.info({ event: 'orca_relay_stopped', afterMs: Math.round(performance.now() - started) });
+}
+
+function loopback(port: number): string {
+  return `http://127.0.0.1:${port}`;
+}
+
+function once(work: () => Promise<void>): () => Promise<void> {
+  let running: Promise<void> | undefined;
+  return () => {
+    running ??= work();
+    return running;
+  };
+}
