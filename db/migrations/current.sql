@@ -231,6 +231,215 @@ comment on column relay.setting.changes_pruned_to is 'Highest id of relay.change
 insert into relay.setting (timeline) values (relay.timeline());
 
 -- credentials: begin
+create table relay.device (
+  user_id text not null,
+  relay_host_id text not null,
+  relay_device_id text not null,
+  current_hash text not null,
+  version bigint not null,
+  resume_expires_at timestamptz not null,
+  previous_hash text,
+  grace_expires_at timestamptz,
+  revoked_at timestamptz,
+  installed_at timestamptz not null,
+  constraint device_pkey primary key (user_id, relay_host_id, relay_device_id),
+  constraint device_user_id_length check (length(user_id) between 1 and 256),
+  constraint device_relay_host_id_length check (length(relay_host_id) between 1 and 128),
+  constraint device_id_length check (length(relay_device_id) between 1 and 128),
+  constraint device_current_hash_form check (current_hash ~ '^[A-Za-z0-9_-]{43}$'),
+  constraint device_previous_hash_form check (previous_hash ~ '^[A-Za-z0-9_-]{43}$'),
+  constraint device_version_range check (version between 1 and 9007199254740991),
+  constraint device_grace_complete check ((previous_hash is null) = (grace_expires_at is null)),
+  constraint device_grace_needs_predecessor check (previous_hash is null or version > 1)
+) with (fillfactor = 80);
+-- Not unique: a phone that installs one token on two devices is its own problem, not an error for ever.
+create index device_current_hash_idx on relay.device (relay_host_id, current_hash);
+create index device_previous_hash_idx on relay.device (relay_host_id, previous_hash) where previous_hash is not null;
+comment on table relay.device is 'A paired phone of a host: the hashes of its current resume token and of the one before. States: relay.resume_state';
+comment on column relay.device.user_id is 'Account of the host';
+comment on column relay.device.relay_host_id is 'The host';
+comment on column relay.device.relay_device_id is 'The phone, by the id its host gave it';
+comment on column relay.device.current_hash is 'base64url(SHA-256(text of the resume token))';
+comment on column relay.device.version is 'Of the current token: 1 at the first install, one more at each';
+comment on column relay.device.resume_expires_at is 'End of the current token: 30 d after its install or its last confirmed resume';
+comment on column relay.device.previous_hash is 'Token of the version before, in the same form; null if it may not come back';
+comment on column relay.device.grace_expires_at is 'End of the previous token: 24 h after its replacement';
+comment on column relay.device.revoked_at is 'When the host took the access away; a new install clears it';
+comment on column relay.device.installed_at is 'When the current token was installed';
+
+create table relay.invite (
+  token_hash text not null,
+  user_id text not null,
+  relay_host_id text not null,
+  relay_device_id text not null,
+  created_at timestamptz not null,
+  expires_at timestamptz not null,
+  attempts int not null default 0,
+  reserved_by text,
+  reserved_until timestamptz,
+  consumed_at timestamptz,
+  invalidated_at timestamptz,
+  constraint invite_pkey primary key (token_hash),
+  constraint invite_token_hash_form check (token_hash ~ '^[A-Za-z0-9_-]{43}$'),
+  constraint invite_user_id_length check (length(user_id) between 1 and 256),
+  constraint invite_relay_host_id_length check (length(relay_host_id) between 1 and 128),
+  constraint invite_device_id_length check (length(relay_device_id) between 1 and 128),
+  constraint invite_attempts_range check (attempts between 0 and relay.limit_of('inviteMaxAttempts')),
+  constraint invite_reservation_complete check (num_nulls(reserved_by, reserved_until) in (0, 2)),
+  constraint invite_reservation_counted check ((attempts = 0) = (reserved_by is null)),
+  constraint invite_conn_id_length check (length(reserved_by) between 1 and 128),
+  constraint invite_one_end check (num_nonnulls(consumed_at, invalidated_at) <= 1)
+) with (fillfactor = 80);
+create index invite_device_idx on relay.invite (user_id, relay_host_id, relay_device_id);
+-- For the sweep; expires_at never changes, so reservations stay HOT updates.
+create index invite_expires_at_idx on relay.invite (expires_at);
+comment on table relay.invite is 'An invitation to pair one device with a host. States: relay.invite_state';
+comment on column relay.invite.token_hash is 'base64url(SHA-256(text of the invite token))';
+comment on column relay.invite.user_id is 'Account of the host';
+comment on column relay.invite.relay_host_id is 'The host';
+comment on column relay.invite.relay_device_id is 'Device that the install makes';
+comment on column relay.invite.created_at is 'When the host asked for it';
+comment on column relay.invite.expires_at is 'No connection is opened from then on; 570 s after created_at';
+comment on column relay.invite.attempts is 'Reservations so far, at most 5';
+comment on column relay.invite.reserved_by is 'Phone connection (connId) of the last reservation';
+comment on column relay.invite.reserved_until is 'When the last reservation ended or ends: 15 s after its start, or as it was released; usable again 2 s later';
+comment on column relay.invite.consumed_at is 'When an install used it';
+comment on column relay.invite.invalidated_at is 'When a newer invite, a direct install or a revoke ended it';
+
+create table relay.install_result (
+  user_id text not null,
+  relay_host_id text not null,
+  relay_device_id text not null,
+  req_id text not null,
+  authorization_mode text not null,
+  current_version bigint not null,
+  resume_expires_at timestamptz not null,
+  grace_expires_at timestamptz,
+  committed_at timestamptz not null,
+  constraint install_result_pkey primary key (user_id, relay_host_id, relay_device_id, req_id),
+  constraint install_result_req_id_length check (length(req_id) between 1 and 128),
+  constraint install_result_mode_known check (authorization_mode in ('relay-basis', 'authenticated-direct'))
+);
+create index install_result_committed_at_idx on relay.install_result (committed_at);
+comment on table relay.install_result is 'What a committed install answered, for its replays and for install_status; kept 30 d';
+comment on column relay.install_result.user_id is 'Account of the host';
+comment on column relay.install_result.relay_host_id is 'The host';
+comment on column relay.install_result.relay_device_id is 'The device';
+comment on column relay.install_result.req_id is 'Request of the host';
+comment on column relay.install_result.authorization_mode is 'What vouched: relay-basis or authenticated-direct';
+comment on column relay.install_result.current_version is 'Version that the install made';
+comment on column relay.install_result.resume_expires_at is 'End of that version as it was then';
+comment on column relay.install_result.grace_expires_at is 'End of the version before; null if it got no grace';
+comment on column relay.install_result.committed_at is 'When it was installed';
+
+create table relay.confirm_result (
+  user_id text not null,
+  relay_host_id text not null,
+  req_id text not null,
+  basis_conn_id text not null,
+  relay_device_id text not null,
+  basis_version bigint not null,
+  current_version bigint not null,
+  accepted_as text not null,
+  resume_expires_at timestamptz not null,
+  grace_expires_at timestamptz,
+  confirmed_at timestamptz not null,
+  constraint confirm_result_pkey primary key (user_id, relay_host_id, req_id),
+  constraint confirm_result_req_id_length check (length(req_id) between 1 and 128),
+  constraint confirm_result_conn_id_length check (length(basis_conn_id) between 1 and 128),
+  constraint confirm_result_accepted_as_known check (accepted_as in ('current', 'grace'))
+);
+create index confirm_result_confirmed_at_idx on relay.confirm_result (confirmed_at);
+comment on table relay.confirm_result is 'What a confirmed resume answered, for its replays; kept 24 h';
+comment on column relay.confirm_result.user_id is 'Account of the host';
+comment on column relay.confirm_result.relay_host_id is 'The host';
+comment on column relay.confirm_result.req_id is 'Request of the host';
+comment on column relay.confirm_result.basis_conn_id is 'Resume connection that the confirmation was for';
+comment on column relay.confirm_result.relay_device_id is 'Device of that connection';
+comment on column relay.confirm_result.basis_version is 'Token version that the phone had shown';
+comment on column relay.confirm_result.current_version is 'Current token version of the device then';
+comment on column relay.confirm_result.accepted_as is 'current: the token was renewed; grace: nothing changed';
+comment on column relay.confirm_result.resume_expires_at is 'End of the current version as it was then';
+comment on column relay.confirm_result.grace_expires_at is 'End of the version before, if it still worked then';
+comment on column relay.confirm_result.confirmed_at is 'When it was confirmed';
+
+create table relay.direct_authorization (
+  user_id text not null,
+  relay_host_id text not null,
+  direct_auth_id text not null,
+  relay_device_id text not null,
+  recorded_at timestamptz not null,
+  expires_at timestamptz not null,
+  used_at timestamptz,
+  constraint direct_authorization_pkey primary key (user_id, relay_host_id, direct_auth_id),
+  constraint direct_authorization_id_length check (length(direct_auth_id) between 1 and 128)
+);
+create index direct_authorization_recorded_at_idx on relay.direct_authorization (recorded_at);
+comment on table relay.direct_authorization is 'A host''s word that it authenticated a device itself: good for one install; kept 30 d';
+comment on column relay.direct_authorization.user_id is 'Account of the host';
+comment on column relay.direct_authorization.relay_host_id is 'The host';
+comment on column relay.direct_authorization.direct_auth_id is 'Id that the host gave it';
+comment on column relay.direct_authorization.relay_device_id is 'Device it is for';
+comment on column relay.direct_authorization.recorded_at is 'When an install named it first';
+comment on column relay.direct_authorization.expires_at is 'No install from then on: 30 s after recorded_at';
+comment on column relay.direct_authorization.used_at is 'When an install used it';
+
+create table relay.rate_window (
+  user_id text not null,
+  action text not null,
+  started_at timestamptz not null,
+  used int not null,
+  constraint rate_window_pkey primary key (user_id, action),
+  constraint rate_window_action_known check (action in ('invite-create')),
+  constraint rate_window_used_range check (used >= 0)
+) with (fillfactor = 80);
+comment on table relay.rate_window is 'How often an account did something in its current window';
+comment on column relay.rate_window.user_id is 'The account';
+comment on column relay.rate_window.action is 'What is counted';
+comment on column relay.rate_window.started_at is 'Start of the window of a minute, -infinity before the first';
+comment on column relay.rate_window.used is 'Actions in it';
+
+create type relay_v1.create_invite_result as (outcome text, expires_at timestamptz, max_attempts int);
+comment on type relay_v1.create_invite_result is 'Answer of create_invite';
+create type relay_v1.open_connection_result as (
+  outcome text, user_id text, epoch bigint, credential_kind text, relay_device_id text, lease_expires_at timestamptz,
+  credential_version bigint, accepted_as text, resume_expires_at timestamptz, grace_expires_at timestamptz,
+  reserved_until timestamptz, host_close_reason text);
+comment on type relay_v1.open_connection_result is 'Answer of open_connection';
+create type relay_v1.install_credential_result as (
+  outcome text, authorization_mode text, current_version bigint, resume_expires_at timestamptz,
+  grace_expires_at timestamptz);
+comment on type relay_v1.install_credential_result is 'Answer of install_credential and install_status';
+create type relay_v1.confirm_resume_result as (
+  outcome text, current_version bigint, accepted_as text, renewed boolean, resume_expires_at timestamptz,
+  grace_expires_at timestamptz);
+comment on type relay_v1.confirm_resume_result is 'Answer of confirm_resume';
+
+--! include credentials/invite_state.sql
+--! include credentials/resume_state.sql
+--! include credentials/version_shown.sql
+--! include credentials/credential_standing.sql
+--! include credentials/open_grace.sql
+--! include credentials/find_device.sql
+--! include credentials/credential_owner.sql
+--! include credentials/seat_for_phone.sql
+--! include credentials/reserve_invite.sql
+--! include credentials/lock_open_invites.sql
+--! include credentials/invalidate_invites.sql
+--! include credentials/take_from_rate_window.sql
+--! include credentials/create_invite.sql
+--! include credentials/open_connection.sql
+--! include credentials/release_invite.sql
+--! include credentials/rotate_device.sql
+--! include credentials/claim_direct_authorization.sql
+--! include credentials/committed_install.sql
+--! include credentials/apply_install.sql
+--! include credentials/install_credential.sql
+--! include credentials/install_status.sql
+--! include credentials/apply_confirm.sql
+--! include credentials/confirm_resume.sql
+--! include credentials/revoke_device.sql
+--! include credentials/sweep_credentials.sql
 -- credentials: end
 
 --! include rules/assignment_is_monotonic.sql
@@ -300,9 +509,11 @@ comment on type relay_v1.cell_orders_result is 'Answer of cell_orders';
 --! include placement/take_latches.sql
 --! include placement/grant_lease.sql
 --! include placement/write_move.sql
+--! include placement/note_grant.sql
 --! include placement/attempt_assign.sql
 --! include placement/apply_assign.sql
 --! include placement/assign.sql
+--! include placement/explain_candidates.sql
 --! include placement/explain_assign.sql
 --! include placement/resolve.sql
 

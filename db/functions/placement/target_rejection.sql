@@ -1,0 +1,16 @@
+-- Why a cell cannot be the target of a host, or null if it can, its load apart (03, target).
+-- Inlined into the queries that use it. Caller: choose_target, target_room, explain_assign, regions. Locks: none.
+-- Outcomes: admission, reserve, unheard, not_ready, draining.
+create or replace function relay.target_rejection(p_cell relay.cell, p_runtime relay.cell_runtime, p_now timestamptz)
+returns text
+language sql immutable
+as $$
+  select case
+    when p_cell.admission <> 'general' then 'admission'
+    -- a reserve cell that runs on the database says so in its effective row; there is none yet
+    when p_cell.admit_mode <> 'db' then 'reserve'
+    when (p_runtime.heard_at > p_now - relay.span_of('heartbeatTtlMs')) is not true then 'unheard'
+    when not p_runtime.ready then 'not_ready'
+    when p_cell.drain_incarnation = p_runtime.incarnation then 'draining'
+  end
+$$;

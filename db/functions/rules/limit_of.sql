@@ -1,0 +1,41 @@
+-- The limits that SQL needs, by the names they have in contract/limits.ts; a test holds both equal. Immutable, so that
+-- a plan holds the number and no table is read. An unknown name is null: a lint looks for each name that is used.
+-- Caller: every function. Locks: none.
+create or replace function relay.limit_of(p_name text)
+returns bigint
+language sql immutable parallel safe
+as $$
+  select case p_name
+    when 'heartbeatTtlMs' then 45000
+    when 'hearingWindowMs' then 20000
+    when 'hearingSettleMs' then 60000
+    when 'grantLeaseMs' then 90000
+    when 'renewedLeaseMs' then 105000
+    when 'retiringLeaseMs' then 60000
+    when 'renewalBatchRows' then 200
+    when 'dormantTtlMs' then 86400000
+    when 'rollStampTtlMs' then 7200000
+    when 'regionPreferenceTtlMs' then 2592000000
+    when 'activityStampIntervalMs' then 60000
+    when 'changeRetentionMs' then 900000
+    when 'controlUnits' then 1
+    when 'reservedHostControls' then 100
+    when 'exclusiveLatchBelowUnits' then 128
+    when 'skipSharedLatchBelowUnits' then 64
+    when 'epochJump' then 1000
+    when 'inviteTtlMs' then 600000
+    when 'inviteSkewMs' then 30000
+    when 'inviteMaxAttempts' then 5
+    when 'inviteReservationMs' then 15000
+    when 'inviteCooldownMs' then 2000
+    when 'invitesPerAccountPerMinute' then 30
+    when 'directAuthorizationMs' then 30000
+    when 'resumeTtlMs' then 2592000000
+    when 'credentialGraceMs' then 86400000
+    when 'hostCloseReasonTtlMs' then 86400000
+    when 'inviteRetentionMs' then 86400000
+    when 'installReplayMs' then 2592000000
+    when 'confirmReplayMs' then 86400000
+    when 'rateWindowRetentionMs' then 3600000
+  end::bigint
+$$;

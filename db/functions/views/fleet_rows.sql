@@ -1,0 +1,23 @@
+-- The rows of the view relay_v1.fleet. A function, so that who reads the view needs no right on the clock.
+-- Caller: view fleet. Locks: none.
+create or replace function relay.fleet_rows()
+returns table (
+  cell_id text, url text, region text, admission text, admit_mode text, live boolean, ready boolean,
+  heard_age interval, enforced_units int, load int, unit_limit int, capped boolean, draining boolean, incarnation uuid,
+  started_at timestamptz)
+language plpgsql stable
+security definer
+set search_path = relay, pg_temp
+as $$
+declare
+  v_now timestamptz := relay.now();
+begin
+  return query
+  select c.cell_id, c.url, c.region, c.admission, c.admit_mode,
+    coalesce(r.ready and r.heard_at > v_now - relay.span_of('heartbeatTtlMs'), false), r.ready,
+    v_now - r.heard_at, r.enforced_units, relay.load(c.cell_id, v_now), c.unit_limit, c.connection_hard_cap is not null,
+    coalesce(c.drain_incarnation = r.incarnation, false), r.incarnation, r.started_at
+  from relay.cell c
+  left join relay.cell_runtime r on r.cell_id = c.cell_id;
+end
+$$;
