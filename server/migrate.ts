@@ -30,7 +30,8 @@ const LOCK_TAKEN = /Failed to get exclusive lock/;
  * wait. Throws {@link MigrationError}, also for a database that is newer than this package.
  */
 export async function migrate(url: string, options: MigrateOptions = {}): Promise<void> {
-  await refuseForeignVersion(url);
+  const problem = await withClient(url, (client) => historyProblem(async (text) => (await client.query(text)).rows));
+  if (problem !== null) throw new MigrationError(problem);
   const settings = migrateSettings(url, options.onMessage);
   const deadline = performance.now() + (options.lockWaitMs ?? LOCK_WAIT_MS);
   for (let pause = LOCK_RETRY_MS.first; ; pause = Math.min(pause * 2, LOCK_RETRY_MS.most)) {
@@ -49,7 +50,6 @@ export async function migrate(url: string, options: MigrateOptions = {}): Promis
       clearAllPools();
     }
   }
-  await withClient(url, grantVersion);
 }
 
 /** Settings of graphile-migrate for tools that work on the migrations themselves. */
@@ -63,83 +63,67 @@ export function migrateSettings(url: string, onMessage?: (message: string) => vo
   };
 }
 
-export interface SchemaVersion {
+/** What `relay_v1.schema_version()` of this package answers. It rises with every change that a running process must wait for. */
+export const SCHEMA_VERSION = 1;
+
+type Query = (text: string) => Promise<Record<string, unknown>[]>;
+
+const NOT_THERE = new Set(['42883', '42P01', '3F000']);
+
+/**
+ * One line that says why this package cannot work on a database, null if it can. Throws a DatabaseError when the database
+ * cannot be asked.
+ */
+export async function schemaProblem(query: Query): Promise<string | null> {
+  const found = await ask(query, 'select relay_v1.schema_version() as version');
+  if (found === null) return 'the database has no relay schema: run "orca-relay migrate"';
+  const version = Number(found.version);
+  if (version === SCHEMA_VERSION) return null;
+  return version < SCHEMA_VERSION
+    ? `the database has version ${version} of the schema, this version needs ${SCHEMA_VERSION}: run "orca-relay migrate"`
+    : `the database has version ${version} of the schema, newer than the ${SCHEMA_VERSION} that this version knows: upgrade orca-relay`;
+}
+
+interface Migration {
   filename: string;
   hash: string;
 }
 
-/** The last migration that this package brings; null if it has none. */
-export function expectedVersion(): SchemaVersion | null {
-  const last = readdirSync(path.join(migrationsFolder, 'committed'))
+/** Why the migrations of this package must not be applied to a database: somebody else's were, or newer ones. */
+async function historyProblem(query: Query): Promise<string | null> {
+  const found = await ask<Migration>(
+    query,
+    'select filename, hash from graphile_migrate.migrations order by filename desc limit 1',
+  );
+  if (found === null) return null;
+  const own = committedMigrations();
+  const number = Number(found.filename.slice(0, 6));
+  const twin = own.find(({ filename }) => filename === found.filename);
+  if (twin?.hash === found.hash) return null;
+  return twin === undefined && number > own.length
+    ? `the database is at migration ${number}, newer than the ${own.length} that this version knows: upgrade orca-relay`
+    : `the database holds another migration ${number} than this version brings: a different build made it, use a new database`;
+}
+
+function committedMigrations(): Migration[] {
+  const folder = path.join(migrationsFolder, 'committed');
+  return readdirSync(folder)
     .filter((name) => /^\d{6}.*\.sql$/.test(name))
     .sort()
-    .at(-1);
-  if (last === undefined) return null;
-  const hash = /^--! Hash: (\S+)$/m.exec(readFileSync(path.join(migrationsFolder, 'committed', last), 'utf8'))?.[1];
-  if (hash === undefined) throw new MigrationError(`${last} has no hash: reinstall the package`);
-  return { filename: `${last.slice(0, 6)}.sql`, hash };
+    .map((name) => ({
+      filename: `${name.slice(0, 6)}.sql`,
+      hash: /^--! Hash: (\S+)$/m.exec(readFileSync(path.join(folder, name), 'utf8'))?.[1] ?? '',
+    }));
 }
 
-export type VersionVerdict = 'current' | 'older' | 'newer' | 'foreign';
-
-export function compareVersions(found: SchemaVersion | null, expected: SchemaVersion | null): VersionVerdict {
-  const [have, want] = [found?.filename ?? '', expected?.filename ?? ''];
-  if (have !== want) return have < want ? 'older' : 'newer';
-  return found?.hash === expected?.hash ? 'current' : 'foreign';
-}
-
-const VERDICT_TEXT: Readonly<Record<Exclude<VersionVerdict, 'current'>, (found: string, expected: string) => string>> =
-  {
-    older: (found, expected) => `the database is at ${found}, this version needs ${expected}: run "orca-relay migrate"`,
-    newer: (found, expected) =>
-      `the database is at ${found}, newer than the ${expected} that this version knows: upgrade orca-relay`,
-    foreign: (found) =>
-      `the database holds another ${found} than this version brings: it was made by a different build, use a new database`,
-  };
-
-/** One line that says why a database of this version cannot be used; null if it can. */
-export function versionProblem(found: SchemaVersion | null, expected = expectedVersion()): string | null {
-  const verdict = compareVersions(found, expected);
-  if (verdict === 'current') return null;
-  const name = (version: SchemaVersion | null) =>
-    version ? `migration ${Number(version.filename.slice(0, 6))}` : 'no migration';
-  return VERDICT_TEXT[verdict](name(found), name(expected));
-}
-
-type Query = (text: string) => Promise<Record<string, unknown>[]>;
-
-const UNDEFINED_TABLE = '42P01';
-const INVALID_SCHEMA = '3F000';
-
-/** Throws a DatabaseError when the database cannot be asked. */
-export async function foundVersion(query: Query): Promise<SchemaVersion | null> {
+async function ask<R = Record<string, unknown>>(query: Query, text: string): Promise<R | null> {
   try {
-    const rows = await query('select filename, hash from graphile_migrate.migrations order by filename desc limit 1');
-    return (rows[0] as SchemaVersion | undefined) ?? null;
+    return ((await query(text))[0] as R | undefined) ?? null;
   } catch (error) {
     const failure = toDatabaseError(error);
-    if (failure.code === UNDEFINED_TABLE || failure.code === INVALID_SCHEMA) return null;
+    if (NOT_THERE.has(failure.code ?? '')) return null;
     throw failure;
   }
-}
-
-async function refuseForeignVersion(url: string): Promise<void> {
-  const found = await withClient(url, (client) => foundVersion(async (text) => (await client.query(text)).rows));
-  const verdict = compareVersions(found, expectedVersion());
-  if (verdict === 'newer' || verdict === 'foreign') throw new MigrationError(versionProblem(found) as string);
-}
-
-/** Processes run with roles that own nothing; they may read which version they find. */
-async function grantVersion(client: pg.Client): Promise<void> {
-  const { rows } = await client.query<{ role: string }>(
-    `select quote_ident(rolname) as role from pg_roles
-     where rolname in ('relay_director', 'relay_cell', 'relay_operator', 'relay_monitor')
-       and not has_table_privilege(oid, 'graphile_migrate.migrations', 'select')`,
-  );
-  if (rows.length === 0) return;
-  const roles = rows.map(({ role }) => role).join(', ');
-  await client.query(`grant usage on schema graphile_migrate to ${roles}`);
-  await client.query(`grant select on graphile_migrate.migrations to ${roles}`);
 }
 
 async function withClient<T>(url: string, work: (client: pg.Client) => Promise<T>): Promise<T> {

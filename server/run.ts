@@ -5,7 +5,7 @@ import { type Database, DatabaseError, openDatabase, toDatabaseError } from './d
 import { notFound, type Reply, type Request, route } from './http.ts';
 import { createLogger, describeError, type Logger } from './log.ts';
 import { createMetrics, type Metrics } from './metrics.ts';
-import { databaseProblem, foundVersion, versionProblem } from './migrate.ts';
+import { databaseProblem, schemaProblem } from './migrate.ts';
 import { packageVersion } from './package-root.ts';
 import { createReadiness, type Dependency, type ReadyVerdict } from './readiness.ts';
 import type { DependencyState, RoleContext, RolePart } from './role-part.ts';
@@ -108,7 +108,7 @@ async function checkDatabase(db: Database, log: Logger): Promise<void> {
   const deadline = performance.now() + DATABASE_PATIENCE_MS;
   for (let told = false; ; ) {
     try {
-      const problem = versionProblem(await foundVersion((text) => db.query(text)));
+      const problem = await schemaProblem((text) => db.query(text));
       if (problem !== null) throw new StartError(problem);
       return;
     } catch (error) {
