@@ -27,13 +27,13 @@ begin
     where a.user_id = activate_control.user_id and a.relay_host_id = activate_control.relay_host_id
     for no key update;
     if not relay.is_incarnation(activate_control.cell_id, activate_control.incarnation) then
-      return ('stale_cell_incarnation', null);
+      return ('stale_cell_incarnation', null)::relay_v1.activate_control_result;
     elsif v_row.cell_id is null then
-      return ('no_assignment', null);
+      return ('no_assignment', null)::relay_v1.activate_control_result;
     elsif v_row.cell_id <> activate_control.cell_id then
-      return ('wrong_cell', null);
+      return ('wrong_cell', null)::relay_v1.activate_control_result;
     elsif v_row.epoch <> activate_control.epoch then
-      return ('wrong_epoch', null);
+      return ('wrong_epoch', null)::relay_v1.activate_control_result;
     end if;
     v_now := relay.now();
     insert into relay.lease as l (user_id, relay_host_id, cell_id, epoch, incarnation, generation, state, units,
@@ -49,10 +49,10 @@ begin
     update relay.assignment a
     set last_activity_at = v_now, unattached_since = null, last_close_reason = null, last_close_reason_at = null
     where a.user_id = v_row.user_id and a.relay_host_id = v_row.relay_host_id;
-    return ('active', v_expires_at);
+    return ('active', v_expires_at)::relay_v1.activate_control_result;
   exception
     when lock_not_available or deadlock_detected then
-      return ('busy', null);
+      return ('busy', null)::relay_v1.activate_control_result;
   end;
 end
 $$;
