@@ -274,6 +274,12 @@ export class Fleet {
     return node;
   }
 
+  /** Another process of the same cell: same name, another port behind the same registered origin. */
+  async twin(cell: Node): Promise<Node> {
+    const port = await freePort();
+    return this.#node(`${cell.id}-twin`, port, { ...cell.env, PORT: String(port) });
+  }
+
   /** Prepares a director, which the caller starts. */
   async addDirector(extra: Record<string, string> = {}): Promise<Node> {
     const port = await freePort();
@@ -299,11 +305,15 @@ export class Fleet {
   }
 
   /** Asks a director, dials the cell it names and proves. */
-  async seat(identity = newIdentity(), dial: Partial<HostDial> = {}): Promise<Seated> {
+  async seat(identity = newIdentity(), extra: Record<string, unknown> = {}): Promise<Seated> {
     const token = await this.token(identity);
-    const grant = await assign(this.director.origin, token, identity);
-    const host = await this.dial(identity, grant, { token, ...dial });
+    const grant = await assign(this.director.origin, token, identity, extra);
+    const host = await this.dial(identity, grant, { token });
     return { identity, grant, host };
+  }
+
+  seatIn(preferredRegion: string): Promise<Seated> {
+    return this.seat(newIdentity(), { preferredRegion });
   }
 
   /** Dials the cell of a grant. */

@@ -114,10 +114,15 @@ export interface Grant {
 }
 
 /** Asks until granted; a `busy` or a full lane is waited out as its Retry-After says, shortened. */
-export async function assign(origin: string, token: string, identity: HostIdentity): Promise<Grant> {
+export async function assign(
+  origin: string,
+  token: string,
+  identity: HostIdentity,
+  extra: Record<string, unknown> = {},
+): Promise<Grant> {
   let last: Granted | null = null;
   for (let attempt = 0; attempt < 40; attempt += 1) {
-    last = await askAssign(origin, token, identity, { reconnect: true });
+    last = await askAssign(origin, token, identity, { reconnect: true, ...extra });
     if (last.status === 200) return last.body as unknown as Grant;
     if (last.status !== 503 || last.headers.get('retry-after') === null) break;
     await new Promise((resolve) => setTimeout(resolve, 100));

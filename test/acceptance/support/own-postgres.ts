@@ -1,0 +1,61 @@
+import { randomBytes } from 'node:crypto';
+import { rmSync } from 'node:fs';
+import pg from 'pg';
+import { ensureDatabase, type RunningPostgres, startPostgres, temporaryDataDir } from '../../../server/dev/postgres.ts';
+import { migrate } from '../../../server/migrate.ts';
+import { type FleetDatabase, freePort, type Role } from './fleet.ts';
+
+/** A server of a test's own, which it may stop, kill and start again on the same port. */
+export interface OwnPostgres extends FleetDatabase {
+  server: RunningPostgres;
+  /** Fast shutdown: backends are told, sessions end. */
+  down(): Promise<void>;
+  /** As `pg_ctl stop -m immediate`: the next start replays. */
+  crash(): Promise<void>;
+  up(): Promise<void>;
+}
+
+const ROLES: Role[] = ['relay_director', 'relay_cell', 'relay_operator', 'relay_monitor'];
+const NAME = 'relay';
+
+export async function startOwnPostgres(): Promise<OwnPostgres> {
+  const dataDir = temporaryDataDir();
+  const options = { dataDir, durable: false, port: await freePort(), maxConnections: 100 };
+  const rolePassword = randomBytes(12).toString('hex');
+  let server = await startPostgres(options);
+  const url = await ensureDatabase(server, NAME);
+  await migrate(url);
+  const pool = new pg.Pool({ connectionString: url, max: 2 });
+  pool.on('error', () => {});
+  for (const role of ROLES) await pool.query(`alter role ${role} login password '${rolePassword}'`);
+
+  return {
+    get server() {
+      return server;
+    },
+    url,
+    urlFor(role) {
+      const login = new URL(url);
+      login.username = role;
+      login.password = rolePassword;
+      return login.href;
+    },
+    query: async (text, values = []) => (await pool.query(text, values)).rows,
+    advanceClock() {
+      throw new Error('this server keeps real time');
+    },
+    down: () => server.stop(),
+    async crash() {
+      process.kill(server.pid, 'SIGQUIT');
+      await server.stop();
+    },
+    async up() {
+      server = await startPostgres(options);
+    },
+    async drop() {
+      await pool.end();
+      await server.stop();
+      rmSync(dataDir, { recursive: true, force: true });
+    },
+  };
+}

@@ -1,0 +1,175 @@
+import { afterAll, afterEach, beforeAll, describe, expect, test } from 'vitest';
+import { Fleet, type FleetDatabase, type Seated } from '../acceptance/support/fleet.ts';
+import { newId, newIdentity } from '../acceptance/support/identity.ts';
+import { askAssign, askResolve, connectPair, type Grant, installDevice } from '../acceptance/support/parts.ts';
+import { RawPhone } from '../acceptance/support/raw-phone.ts';
+import { proxyBefore, type TcpProxy } from '../acceptance/support/tcp-proxy.ts';
+import { until } from '../acceptance/support/wait.ts';
+import { freshDatabase } from '../support/database.ts';
+
+let database: FleetDatabase;
+let proxy: TcpProxy;
+let fleet: Fleet;
+beforeAll(async () => {
+  database = await freshDatabase();
+  proxy = await proxyBefore(database.url);
+  fleet = await Fleet.start({ database, cells: [{}, {}], rewriteUrl: (url) => proxy.through(url) });
+});
+afterAll(async () => {
+  await fleet?.stop();
+  await proxy?.stop();
+  await database?.drop();
+});
+afterEach(() => proxy.restore());
+
+const movesOf = ({ identity }: Seated) =>
+  database.query(`select * from relay.change where kind = 'moved' and user_id = $1`, [identity.userId]);
+
+/** Sets the host's cell apart for a roll and lets the host ask: it is moved to the other cell. */
+async function moveAway({ identity, grant }: Seated): Promise<Grant> {
+  const cell = fleet.cellAt(grant.cellUrl);
+  await database.query(
+    `update relay.cell set admission = 'migration-only', roll_isolated_at = relay.now() where cell_id = $1`,
+    [cell.id],
+  );
+  await fleet.advance(6_000);
+  const asked = await askAssign(fleet.director.origin, await fleet.token(identity), identity, { reconnect: true });
+  await database.query(`update relay.cell set admission = 'general', roll_isolated_at = null where cell_id = $1`, [
+    cell.id,
+  ]);
+  expect(asked).toMatchObject({ status: 200, body: { assignmentEpoch: grant.assignmentEpoch + 1 } });
+  expect(asked.body.cellUrl).not.toBe(grant.cellUrl);
+  return asked.body as unknown as Grant;
+}
+
+test('V5 after 60 s without the database no host of a live cell is moved, whoever asks', async () => {
+  const everyone = await Promise.all(Array.from({ length: 6 }, () => fleet.seat()));
+  const devices = await Promise.all(everyone.map(({ host }) => installDevice(host)));
+  proxy.refuse();
+  await fleet.advance(60_000);
+  proxy.restore();
+  // Before the cells' own next beats, and all the way through them.
+  const deadline = performance.now() + 10_000;
+  let granted = 0;
+  while (granted < everyone.length && performance.now() < deadline) {
+    granted = 0;
+    for (const [index, { identity }] of everyone.entries()) {
+      const asked = await askAssign(fleet.director.origin, await fleet.token(identity), identity, { reconnect: true });
+      if (asked.status === 200) granted += 1;
+      else expect(asked.status).toBe(503);
+      const resolved = await askResolve(
+        fleet.director.origin,
+        identity.relayHostId,
+        String(devices[index]?.resumeToken),
+      );
+      expect([200, 503]).toContain(resolved.status);
+    }
+    await fleet.advance(3_000, 1_000);
+  }
+  expect(granted).toBe(everyone.length);
+  for (const seated of everyone) {
+    expect(seated.host.peer.isOpen).toBe(true);
+    expect(await movesOf(seated)).toEqual([]);
+  }
+}, 60_000);
+
+describe('a host moved away', () => {
+  test('its old cell stops taking its phones, and closes it 4503 when its grace is over', async () => {
+    const seated = await fleet.seat();
+    const device = await installDevice(seated.host);
+    const pair = await connectPair(seated.host, device.resumeToken);
+    const grant = await moveAway(seated);
+    await until(
+      'its phones refused on the old cell',
+      async () => {
+        const phone = await RawPhone.knock(seated.grant.cellUrl, seated.identity.relayHostId, device.resumeToken);
+        return (await phone.refused()).code;
+      },
+      (code) => code === 4409 || code === 4503,
+    );
+    pair.phone.peer.send('during the grace');
+    expect((await pair.data.next()).data.toString()).toBe('during the grace');
+
+    const moved = await fleet.dial(seated.identity, grant);
+    expect((await connectPair(moved, device.resumeToken)).hello.ok).toBe(true);
+    await fleet.advance(62_000);
+    expect((await seated.host.peer.close()).code).toBe(4503);
+    expect((await pair.phone.peer.close()).code).toBe(4503);
+    expect(moved.peer.isOpen).toBe(true);
+  });
+
+  test('incident 17: its phone at the old cell learns in one round trip, and the director names the new one', async () => {
+    const seated = await fleet.seat();
+    const device = await installDevice(seated.host);
+    const grant = await moveAway(seated);
+    const moved = await fleet.dial(seated.identity, grant);
+    seated.host.drop();
+    const phone = await RawPhone.knock(seated.grant.cellUrl, seated.identity.relayHostId, device.resumeToken);
+    expect([4409, 4503]).toContain((await phone.refused()).code);
+    const resolved = await askResolve(fleet.director.origin, seated.identity.relayHostId, device.resumeToken);
+    expect(resolved).toMatchObject({ status: 200, body: { cellUrl: grant.cellUrl, assignmentEpoch: 2 } });
+    expect((await connectPair(moved, device.resumeToken)).hello.ok).toBe(true);
+  });
+
+  test('a host that comes back to its old cell with the old epoch is 4409', async () => {
+    const seated = await fleet.seat();
+    await moveAway(seated);
+    seated.host.drop();
+    await fleet.advance(61_000);
+    await expect(fleet.dial(seated.identity, seated.grant)).rejects.toThrow('4409');
+  });
+
+  test('incidents 6, 7: with the listeners black-holed the old cell hears of it all the same', async () => {
+    const seated = await fleet.seat();
+    const device = await installDevice(seated.host);
+    expect(proxy.stallListeners()).toBeGreaterThanOrEqual(3);
+    await moveAway(seated);
+    await oldCellHears(seated, device.resumeToken);
+  });
+
+  test('with the listeners killed the old cell hears of it all the same', async () => {
+    const seated = await fleet.seat();
+    const device = await installDevice(seated.host);
+    await database.query(
+      `select pg_terminate_backend(pid) from pg_stat_activity where datname = current_database() and query ilike '%listen%'`,
+    );
+    await moveAway(seated);
+    await oldCellHears(seated, device.resumeToken);
+  });
+
+  async function oldCellHears(seated: Seated, resumeToken: string): Promise<void> {
+    await until(
+      'drained',
+      async () => {
+        await fleet.advance(1_000, 1_000);
+        return seated.host.waiting('drain').length;
+      },
+      (count) => count > 0,
+    );
+    const phone = await RawPhone.knock(seated.grant.cellUrl, seated.identity.relayHostId, resumeToken);
+    expect([4409, 4503]).toContain((await phone.refused()).code);
+  }
+});
+
+test('with the database black-holed hosts stay, and new work is refused in bounded time (incidents 20, 27)', async () => {
+  const seated = await fleet.seat();
+  const device = await installDevice(seated.host);
+  const newcomer = newIdentity();
+  const token = await fleet.token(newcomer);
+  proxy.stall();
+  const asked = await askAssign(fleet.director.origin, token, newcomer);
+  expect(asked.status).toBe(503);
+  expect(asked.headers.get('retry-after')).not.toBeNull();
+  expect((await fetch(`${fleet.cell().origin}/health`)).status).toBe(200);
+  const phone = await RawPhone.knock(seated.grant.cellUrl, seated.identity.relayHostId, device.resumeToken);
+  expect((await phone.refused(15_000)).code).toBe(4429);
+  proxy.restore();
+  await until(
+    'granted',
+    () => askAssign(fleet.director.origin, token, newcomer),
+    ({ status }) => status === 200,
+    10_000,
+  );
+  await connectPair(seated.host, device.resumeToken);
+  expect((await seated.host.createInvite(newId('device'))).maxAttempts).toBe(5);
+}, 60_000);
