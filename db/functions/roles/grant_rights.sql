@@ -1,14 +1,16 @@
--- Who may call what (02, the SQL interface). Functions of the credentials grant their own.
+-- Who may call what (02, the SQL interface).
 revoke execute on all functions in schema relay, relay_v1 from public;
 grant usage on schema relay_v1 to relay_director, relay_cell, relay_operator, relay_monitor;
 
 grant execute on function relay_v1.schema_version, relay_v1.register_cell, relay_v1.explain_assign
   to relay_director, relay_cell, relay_operator, relay_monitor;
 grant execute on function relay_v1.assign, relay_v1.resolve, relay_v1.regions, relay_v1.cells, relay_v1.changes_since,
-  relay_v1.sweep_leases, relay_v1.sweep_changes
+  relay_v1.sweep_leases, relay_v1.sweep_credentials, relay_v1.sweep_changes
   to relay_director;
 grant execute on function relay_v1.heartbeat, relay_v1.verify_seat, relay_v1.activate_control, relay_v1.renew_leases,
-  relay_v1.release_lease, relay_v1.cell_orders, relay_v1.changes_since
+  relay_v1.release_lease, relay_v1.cell_orders, relay_v1.changes_since, relay_v1.create_invite,
+  relay_v1.open_connection, relay_v1.release_invite, relay_v1.install_credential, relay_v1.install_status,
+  relay_v1.confirm_resume, relay_v1.revoke_device
   to relay_cell;
 grant execute on function relay.fleet_rows, relay.hosts_by_cell_rows
   to relay_director, relay_operator, relay_monitor;
