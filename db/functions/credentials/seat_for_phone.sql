@@ -5,7 +5,8 @@
 -- | elsewhere | no row; or it names another cell; or a seat here has another epoch     |
 -- | detached  | the row names this cell, and the host has no active control on it      |
 -- | attached  | the row names this cell and exactly the epoch of the host's seat on it |
--- lease_expires_at: when attached, the host's lease here; the database's now if it just ran out (a renewal was missed).
+-- lease_expires_at: when attached, the end of the host's lease here. A control whose renewals were missed is one all the
+-- same (the cell renews or closes it): then what a grant of now would have, as resolve answers.
 -- close_reason: when detached, what the host said as it left, for 24 h.
 create or replace function relay.seat_for_phone(
   p_user_id text, p_relay_host_id text, p_cell_id text, p_seats jsonb, p_now timestamptz,
@@ -31,8 +32,9 @@ begin
   else
     place := 'attached';
     select l.expires_at into lease_expires_at from relay.lease l
-    where l.user_id = p_user_id and l.relay_host_id = p_relay_host_id and l.cell_id = p_cell_id and l.epoch = v_row.epoch;
-    lease_expires_at := greatest(lease_expires_at, p_now);
+    where l.user_id = p_user_id and l.relay_host_id = p_relay_host_id and l.cell_id = p_cell_id and l.epoch = v_row.epoch
+      and l.expires_at > p_now;
+    lease_expires_at := coalesce(lease_expires_at, p_now + relay.span_of('grantLeaseMs'));
   end if;
 end
 $$;
