@@ -33,7 +33,11 @@ export const openNodeSocket: OpenSocket = (target, handlers) => {
 
   return {
     send(message) {
-      if (ws.readyState === WebSocket.OPEN) ws.send(message, () => handlers.drained?.());
+      if (ws.readyState !== WebSocket.OPEN) return;
+      // A broken connection calls back too, and has emptied its buffer by forgetting it.
+      ws.send(message, (error) => {
+        if (!error) handlers.drained?.();
+      });
     },
     buffered: () => ws.bufferedAmount,
     pauseReading() {

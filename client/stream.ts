@@ -113,6 +113,8 @@ export class MessageStream implements AsyncIterable<Message> {
       reader(message);
       return;
     }
+    // Nothing follows a message that had no room: the stream ends before it, without a gap.
+    if (this.#unreadBytes > CLIENT_LIMITS.receiveLimitBytes) return;
     this.#unread.push(message);
     this.#unreadBytes += cost(message);
     if (!this.#paused && this.#unreadBytes >= CLIENT_LIMITS.receiveHighBytes) {
