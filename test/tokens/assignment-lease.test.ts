@@ -1,7 +1,7 @@
 import { createHash } from 'node:crypto';
 import { decodeJwt, decodeProtectedHeader, jwtVerify } from 'jose';
 import { expect, test } from 'vitest';
-import { inspectAssignmentLease, signAssignmentLease } from '../../server/tokens.ts';
+import { inspectAssignmentLease, type LeaseClass, signAssignmentLease } from '../../server/tokens.ts';
 import { HandClock } from '../support/hand-clock.ts';
 
 const KEY = 'a signing key of thirty-two bytes or more';
@@ -36,14 +36,14 @@ test('a lease carries what wire 1.9 says, for 5 min', async () => {
   expect(lease.length).toBeLessThan(4_096);
 });
 
-test.each([
-  ['valid', {}, {}],
-  ['wrong-host', { userId: 'user-2' }, {}],
-  ['wrong-host', { relayHostId: 'ponmlkjihgfedcba' }, {}],
-  ['wrong-cell', { cellId: 'us-2' }, {}],
-  ['epoch-behind', { epoch: 6 }, {}],
-  ['epoch-ahead', { epoch: 8 }, {}],
-] as const)('%s', async (expected, signed) => {
+test.each<[LeaseClass, Partial<typeof LEASE>]>([
+  ['valid', {}],
+  ['wrong-host', { userId: 'user-2' }],
+  ['wrong-host', { relayHostId: 'ponmlkjihgfedcba' }],
+  ['wrong-cell', { cellId: 'us-2' }],
+  ['epoch-behind', { epoch: 6 }],
+  ['epoch-ahead', { epoch: 8 }],
+])('%s', async (expected, signed) => {
   expect(await inspectAssignmentLease(KEY, await sign(signed), LEASE, clock)).toBe(expected);
 });
 
