@@ -22,13 +22,14 @@ declare
   v_result relay_v1.install_credential_result;
   v_device relay.device;
   v_invite relay.invite;
+  v_direct relay.direct_authorization;
   v_now timestamptz;
 begin
   select d.* into v_device from relay.device d
   where d.user_id = p_user_id and d.relay_host_id = p_relay_host_id and d.relay_device_id = p_relay_device_id
   for update;
   perform relay.lock_open_invites(p_user_id, p_relay_host_id, p_relay_device_id);
-  perform 1 from relay.direct_authorization a
+  select a.* into v_direct from relay.direct_authorization a
   where a.user_id = p_user_id and a.relay_host_id = p_relay_host_id and a.direct_auth_id = p_direct_auth_id
   for update;
   v_now := relay.now();
@@ -47,7 +48,7 @@ begin
       return v_result;
     end if;
   elsif not relay.claim_direct_authorization(
-    p_user_id, p_relay_host_id, p_relay_device_id, p_direct_auth_id, v_now) then
+    v_direct, p_user_id, p_relay_host_id, p_relay_device_id, p_direct_auth_id, v_now) then
     v_result.outcome := 'invalid_direct_authorization';
     return v_result;
   end if;

@@ -4,8 +4,9 @@
 -- generation, null if it holds none. Locks: apply_install. Outcomes: apply_install.
 -- Idempotent per (user, host, device, req_id): a committed install answers the same for ever after, whatever else the
 -- replay says. Every refusal leaves install_status `not_found`, and the same req_id may try again.
--- A race that only one can win (a device's first install) shows as a unique violation to the other, which then finds the
--- winner's result: at most three attempts, then the error goes to the caller, who may repeat the same req_id.
+-- A race that only one can win (a device's first install, a direct authorization's first sight) shows as a unique violation
+-- to the other, which then finds the winner's result: at most three attempts, then the error goes to the caller, who may
+-- repeat the same req_id.
 create or replace function relay_v1.install_credential(
   user_id text, relay_host_id text, cell_id text, incarnation uuid, req_id text, relay_device_id text,
   new_token_hash text, authorization_mode text, expected_current_hash text default null, basis jsonb default null,
