@@ -1,0 +1,82 @@
+import { type ChangeStream, openChangeStream } from '../change-stream.ts';
+import { route } from '../http.ts';
+import type { ReadinessReport, RoleContext, RolePart } from '../role-part.ts';
+import { createRelayTokenVerifier } from '../tokens.ts';
+import type { App } from '../uws.ts';
+import { createAssign } from './assign.ts';
+import { type Desk, openDesk } from './desk.ts';
+import { Fleet, isAboutCells } from './fleet.ts';
+import { createHostToken } from './host-token.ts';
+import { InviteMover } from './invite-mover.ts';
+import { createLocate } from './locate.ts';
+import { checkPoolBudget } from './pool-budget.ts';
+import { Refusals } from './refusals.ts';
+import { Regions } from './regions.ts';
+import { createResolve } from './resolve.ts';
+import { type Sweeps, startSweeps } from './sweeps.ts';
+
+/** Places hosts on cells. Holds nothing that a restart loses: what it knows is in Postgres (01, processes). */
+
+const CHANGE_POLL_MS = 250;
+
+export function createDirector(context: RoleContext): RolePart {
+  const { clock, config, db, log, metrics } = context;
+  const desk = openDesk(context);
+  const refusals = new Refusals(log, metrics, clock);
+  const tokens = createRelayTokenVerifier(config, clock);
+  const locate = createLocate(db, desk, clock);
+  const fleet = new Fleet(db, log, metrics, clock);
+  const mover = new InviteMover({ clock, locate, log, metrics, refusals });
+  let running: { stream: ChangeStream; sweeps: Sweeps } | null = null;
+
+  return {
+    register(app) {
+      registerHttp(app, context, { desk, locate, refusals, tokens });
+      // On one origin with a cell, the cell takes phones in itself.
+      if (config.role === 'director') mover.register(app);
+    },
+    async start() {
+      await checkPoolBudget(db);
+      const stream = openChangeStream({
+        databaseUrl: config.databaseUrl,
+        db,
+        pollMs: CHANGE_POLL_MS,
+        onChange: (change) => {
+          if (isAboutCells(change.kind)) void fleet.refresh();
+        },
+        onResync: () => fleet.refresh(),
+        log,
+        metrics,
+        clock,
+      });
+      running = { stream, sweeps: startSweeps(db, log, metrics, clock) };
+    },
+    async readiness(): Promise<ReadinessReport> {
+      if (!config.auth) return { accepting: running !== null };
+      return { accepting: running !== null, jwks: await tokens.ready() };
+    },
+    async stop() {
+      const stopping = running;
+      running = null;
+      desk.stop();
+      mover.stop();
+      refusals.stop();
+      await Promise.all([fleet.stop(), stopping?.stream.stop(), stopping?.sweeps.stop()]);
+    },
+  };
+}
+
+interface Served {
+  desk: Desk;
+  locate: ReturnType<typeof createLocate>;
+  refusals: Refusals;
+  tokens: ReturnType<typeof createRelayTokenVerifier>;
+}
+
+function registerHttp(app: App, context: RoleContext, { desk, locate, refusals, tokens }: Served): void {
+  const regions = new Regions(context.db, refusals, context.clock);
+  route(app, 'post', '/v1/assign', createAssign({ context, desk, refusals, tokens }));
+  route(app, 'post', '/v1/resolve', createResolve(locate, refusals));
+  route(app, 'post', '/v1/host-token', createHostToken(context, refusals));
+  route(app, 'get', '/v1/regions', () => regions.answer());
+}
