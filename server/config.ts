@@ -1,4 +1,5 @@
 import { z } from 'zod';
+import { Problem } from './problem.ts';
 
 export type Role = 'director' | 'cell' | 'combined';
 
@@ -38,7 +39,7 @@ export interface Config {
 }
 
 /** The message is one line: the variable, what it accepts, and what it held unless that is a secret. */
-export class ConfigError extends Error {
+export class ConfigError extends Problem {
   override readonly name = 'ConfigError';
 }
 
@@ -188,9 +189,7 @@ export function readConfig(env: Environment): Config {
     ...(publicUrl === null ? {} : { publicUrl }),
     ...(cellUrl === null ? {} : { cellUrl }),
     cellId: read('ORCA_RELAY_CELL_ID') as string,
-    region: read('ORCA_RELAY_REGION'),
-    cellCapacity: read('ORCA_RELAY_CELL_CAPACITY'),
-    connectionLimit: readConnectionLimit(env),
+    ...readCapacity(env),
     signingKey: read('ORCA_RELAY_ASSIGNMENT_SIGNING_KEY'),
     auth: readAuth(env),
     selfHostedKey: read('ORCA_RELAY_SELF_HOSTED_KEY'),
@@ -209,6 +208,15 @@ export function readConfig(env: Environment): Config {
   };
   checkLanesFitPool(config);
   return config;
+}
+
+/** What a cell is registered with, beside its name and origin. Throws {@link ConfigError}. */
+export function readCapacity(env: Environment): Pick<Config, 'region' | 'cellCapacity' | 'connectionLimit'> {
+  return {
+    region: readVariable(env, 'ORCA_RELAY_REGION'),
+    cellCapacity: readVariable(env, 'ORCA_RELAY_CELL_CAPACITY'),
+    connectionLimit: readConnectionLimit(env),
+  };
 }
 
 function readLane(env: Environment, lane: 'ASSIGNMENT' | 'STICKY'): LaneConfig {

@@ -7,9 +7,9 @@ import pg from 'pg';
 import { DATABASE_TIMEOUTS, type DatabaseError, toDatabaseError } from './database.ts';
 import { redactText } from './log.ts';
 import { packageRoot } from './package-root.ts';
+import { Problem } from './problem.ts';
 
-/** The message is one line for the person at the terminal. */
-export class MigrationError extends Error {
+export class MigrationError extends Problem {
   override readonly name = 'MigrationError';
 }
 

@@ -7,6 +7,7 @@ import { createLogger, describeError, type Logger } from './log.ts';
 import { createMetrics, type Metrics } from './metrics.ts';
 import { databaseProblem, schemaProblem } from './migrate.ts';
 import { packageVersion } from './package-root.ts';
+import { Problem } from './problem.ts';
 import { createReadiness, type Dependency, type ReadyVerdict } from './readiness.ts';
 import type { DependencyState, RoleContext, RolePart } from './role-part.ts';
 import { secretEquals } from './tokens.ts';
@@ -27,10 +28,12 @@ export interface StartOptions {
   clock?: Clock;
   /** Node's own figures among the metrics: for a process that is this and nothing else. */
   processMetrics?: boolean;
+  /** Runs once it listens and before its parts start, so that they find themselves known. */
+  beforeStart?: (context: RoleContext) => Promise<void>;
 }
 
-/** The process cannot serve; the message is one line for the person at the terminal. */
-export class StartError extends Error {
+/** The process cannot serve. */
+export class StartError extends Problem {
   override readonly name = 'StartError';
 }
 
@@ -82,6 +85,7 @@ export async function startProcess(config: Config, options: StartOptions = {}): 
     registerCommon(app, context, parts, state);
     listener = await listen(app, config.host, config.port);
     origin = config.publicUrl ?? (config.role === 'cell' ? config.cellUrl : undefined) ?? loopback(listener.port);
+    await options.beforeStart?.(context);
     for (const part of parts) await part.start();
     const { port } = listener;
     log.info({ event: 'orca_relay_listening', origin, port, version: packageVersion });

@@ -1,4 +1,6 @@
-/** The server cannot be started or used; the message is one line for the person at the terminal. */
-export class PostgresError extends Error {
+import { Problem } from '../problem.ts';
+
+/** The private server cannot be started or used. */
+export class PostgresError extends Problem {
   override readonly name = 'PostgresError';
 }

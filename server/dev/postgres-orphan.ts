@@ -42,7 +42,7 @@ export function servesFolder(pid: number, dataFolder: string): boolean {
   return words.some((word) => word.includes('postgres')) && words.some((word) => word.includes(dataFolder));
 }
 
-function commandLine(pid: number): string[] {
+export function commandLine(pid: number): string[] {
   const proc = `/proc/${pid}/cmdline`;
   if (existsSync(proc)) return readFileSync(proc, 'utf8').split('\0');
   const run = spawnSync('ps', ['-ww', '-o', 'args=', '-p', String(pid)], { encoding: 'utf8', timeout: 5_000 });

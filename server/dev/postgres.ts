@@ -12,11 +12,11 @@ import {
   rmSync,
   writeFileSync,
 } from 'node:fs';
-import { createServer } from 'node:net';
 import os from 'node:os';
 import path from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import pg from 'pg';
+import { freePort } from './ports.ts';
 import { type Binaries, findBinaries } from './postgres-binaries.ts';
 import { PostgresError } from './postgres-error.ts';
 import { disownLockFile, isAlive, readPostmaster, servesFolder } from './postgres-orphan.ts';
@@ -216,7 +216,7 @@ async function launch(cluster: Cluster, options: PostgresOptions): Promise<Child
 }
 
 async function spawnServer(cluster: Cluster, options: PostgresOptions): Promise<ChildProcess> {
-  const port = options.port ?? (await freePort());
+  const port = options.port ?? (await freePort('127.0.0.1'));
   const settings: Record<string, string | number> = {
     listen_addresses: '127.0.0.1',
     // a socket path is limited to 107 bytes, and nobody needs one
@@ -288,17 +288,6 @@ async function stopServer(folder: string, pid: number, child: ChildProcess | nul
     while (!gone() && performance.now() < deadline) await sleep(POLL_MS);
   }
   if (!gone()) throw new PostgresError(`PostgreSQL (process ${pid}) on ${folder} does not stop`);
-}
-
-function freePort(): Promise<number> {
-  return new Promise((resolve, reject) => {
-    const probe = createServer();
-    probe.on('error', reject);
-    probe.listen(0, '127.0.0.1', () => {
-      const { port } = probe.address() as { port: number };
-      probe.close(() => resolve(port));
-    });
-  });
 }
 
 function lastFatal(logFile: string): string {

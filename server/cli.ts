@@ -1,0 +1,96 @@
+#!/usr/bin/env node
+import { Command, InvalidArgumentError } from 'commander';
+import { readVariable } from './config.ts';
+import { migrate } from './migrate.ts';
+import { packageVersion } from './package-root.ts';
+import { Problem } from './problem.ts';
+
+const MAX_CELLS = 16;
+
+function wholeNumber(min: number, max: number): (text: string) => number {
+  return (text) => {
+    const value = Number(text);
+    if (/^\d+$/.test(text) && value >= min && value <= max) return value;
+    throw new InvalidArgumentError(`It takes a whole number from ${min} to ${max}.`);
+  };
+}
+
+const EPILOGUE = `
+Configuration is by environment variables (see the README). The database is DATABASE_URL; "up" and "combined"
+bring a Postgres of their own when it is not set, with its data below ORCA_RELAY_DATA_DIR (./data/relay).`;
+
+/** Commands load what they need when they run: a cell has no use for the terminal tools, nor they for uWebSockets.js. */
+function buildProgram(): Command {
+  const program = new Command('orca-relay')
+    .description(
+      'Connects Orca phones to desktop hosts through relay cells, with Postgres as the only authority on placement.\n' +
+        'Without a command it runs the role that ORCA_RELAY_ROLE names (combined if unset).',
+    )
+    .version(packageVersion)
+    .addHelpText('after', EPILOGUE)
+    .action(async () => runRole(readVariable(process.env, 'ORCA_RELAY_ROLE')));
+
+  program
+    .command('up')
+    .description('try it here: starts Postgres, a director and cells on this machine, and watches over them')
+    .option(
+      '-p, --port <port>',
+      'port of the director; cells take the following ones',
+      wholeNumber(1, 65_535 - MAX_CELLS),
+    )
+    .option('-c, --cells <count>', 'how many cells', wholeNumber(1, MAX_CELLS), 2)
+    .option('-v, --verbose', 'show every line that the processes log, not only warnings', false)
+    .action(async (options) => (await import('./dev/up.ts')).runUp(options, process.env));
+  program
+    .command('demo')
+    .description(
+      'a desktop and a phone meet, pair, resume and move files, through a running "up" or a relay of its own',
+    )
+    .option('--mib <count>', 'how much to move each way', wholeNumber(1, 4096), 64)
+    .action(async (options) => (await import('./dev/run-demo.ts')).runDemoCommand(options, process.env));
+  program
+    .command('sql <statement>')
+    .description('runs a statement as the operator role on DATABASE_URL, or on a running "up", and prints a table')
+    .option('--json', 'one JSON object a row')
+    .action(async (statement, options) => {
+      const { runSql } = await import('./sql-console.ts');
+      console.log(await runSql(statement, options, process.env));
+    });
+  program
+    .command('migrate')
+    .description('brings the schema of DATABASE_URL to this version; run it before the new processes start')
+    .action(async () => {
+      await migrate(readVariable(process.env, 'DATABASE_URL'), { onMessage: (message) => console.log(message) });
+    });
+  program
+    .command('director')
+    .description('runs a director: says which cell a host belongs on')
+    .action(() => runRole('director'));
+  program
+    .command('cell')
+    .description('runs a cell: carries the connections of hosts and phones')
+    .action(() => runRole('cell'));
+  program
+    .command('combined')
+    .description('runs both in one process on one origin: for a single self-hosted relay')
+    .action(() => runRole('combined'));
+  return program;
+}
+
+async function runRole(role: 'director' | 'cell' | 'combined'): Promise<void> {
+  if (role === 'combined') await (await import('./dev/combined.ts')).runCombined(process.env);
+  else await (await import('./serve.ts')).serve(process.env, role);
+}
+
+async function main(): Promise<void> {
+  try {
+    await buildProgram().parseAsync();
+  } catch (error) {
+    const known = error instanceof Problem || (error as Error).name === 'ListenError';
+    process.stderr.write(`orca-relay: ${known ? (error as Error).message : (error as Error).stack}\n`);
+    // parts that started before the failure may hold the event loop
+    process.exit(1);
+  }
+}
+
+await main();

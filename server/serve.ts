@@ -1,0 +1,86 @@
+import pg from 'pg';
+import { type Config, type Environment, type Role, readConfig } from './config.ts';
+import { DatabaseError } from './database.ts';
+import { describeError } from './log.ts';
+import { type RunningProcess, type StartOptions, startProcess } from './run.ts';
+
+/** What a parent that started this process over IPC is told. */
+export interface ListeningMessage {
+  listening: { origin: string; port: number };
+}
+
+const FORCED_STOP_MS = 5_500;
+/** A terminal and npm may both deliver the same Ctrl-C. */
+const SAME_SIGNAL_MS = 1_000;
+
+/** Runs a role until a signal, or the loss of the parent that holds the IPC channel, ends it. */
+export async function serve(env: Environment, role?: Role): Promise<void> {
+  const config = readConfig(role === undefined ? env : { ...env, ORCA_RELAY_ROLE: role });
+  await serveConfig(config);
+}
+
+export interface ServeOptions extends StartOptions {
+  /** Runs after everything else has stopped. */
+  afterStop?: () => Promise<void>;
+}
+
+export async function serveConfig(config: Config, options: ServeOptions = {}): Promise<RunningProcess> {
+  let running: RunningProcess | null = null;
+  const ended = onEnd(async () => {
+    await running?.stop();
+    await options.afterStop?.();
+  });
+  running = await startProcess(config, { processMetrics: true, ...options });
+  if (ended.asked()) await running.stop();
+  surviveDatabaseRejections(running);
+  const { origin, port } = running;
+  process.send?.({ listening: { origin, port } } satisfies ListeningMessage);
+  return running;
+}
+
+/** Calls `stop` once for the first reason to end, and ends the process after it; a second Ctrl-C does not wait. */
+export function onEnd(stop: () => Promise<void>, patienceMs = FORCED_STOP_MS): { asked: () => boolean } {
+  let since: number | null = null;
+  const end = () => {
+    if (since !== null) {
+      if (performance.now() - since > SAME_SIGNAL_MS) process.exit(1);
+      return;
+    }
+    since = performance.now();
+    setTimeout(() => process.exit(1), patienceMs).unref();
+    stop().then(
+      () => process.exit(0),
+      (error: Error) => {
+        process.stderr.write(`orca-relay: ${error.message}\n`);
+        process.exit(1);
+      },
+    );
+  };
+  for (const signal of ['SIGINT', 'SIGTERM', 'SIGHUP'] as const) process.on(signal, end);
+  // only with a parent that holds the channel; without it cells would outlive a killed `up`
+  process.on('disconnect', end);
+  return { asked: () => since !== null };
+}
+
+/** One failover once rejected a promise nobody held, and ended every cell: rejections of the database layer are survived. */
+function surviveDatabaseRejections({ log, metrics }: RunningProcess): void {
+  const survived = metrics.counter(
+    'orca_relay_unhandled_rejections_total',
+    'Rejections of the database layer that nobody handled',
+  );
+  process.on('unhandledRejection', (reason) => {
+    if (isFromDatabase(reason)) {
+      survived.inc();
+      log.error({ event: 'orca_relay_unhandled_rejection', error: describeError(reason) });
+      return;
+    }
+    throw reason;
+  });
+}
+
+const DATABASE_STACK = /[\\/]node_modules[\\/](?:pg|pg-pool|pg-protocol|pg-listen)[\\/]/;
+
+function isFromDatabase(reason: unknown): boolean {
+  if (reason instanceof DatabaseError || reason instanceof pg.DatabaseError) return true;
+  return reason instanceof Error && DATABASE_STACK.test(reason.stack ?? '');
+}

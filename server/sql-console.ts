@@ -1,0 +1,86 @@
+import Table from 'cli-table3';
+import pg from 'pg';
+import { type Environment, readVariable } from './config.ts';
+import { DATABASE_TIMEOUTS, toDatabaseError } from './database.ts';
+import { findUp } from './dev/up-state.ts';
+import { databaseProblem } from './migrate.ts';
+import { Problem } from './problem.ts';
+
+const OPERATOR = 'relay_operator';
+const STATEMENT_TIMEOUT_MS = 30_000;
+
+/** Values as the server writes them, like psql. */
+const asText: pg.CustomTypesConfig = { getTypeParser: () => (text: string) => text };
+
+export interface SqlOptions {
+  json?: boolean;
+}
+
+/**
+ * Runs statements as the operator role and prints what they answer. Uses DATABASE_URL, else the `up` that runs on the data
+ * folder. Throws a {@link Problem} with the server's own words.
+ */
+export async function runSql(text: string, options: SqlOptions, env: Environment): Promise<string> {
+  const client = await connect(findDatabase(env));
+  try {
+    const answered = await client.query({ text, rowMode: 'array' });
+    const results = (Array.isArray(answered) ? answered : [answered]) as pg.QueryArrayResult[];
+    return results.map(options.json ? toJson : toTable).join('\n');
+  } catch (error) {
+    throw new Problem(describe(error as pg.DatabaseError, text));
+  } finally {
+    await client.end().catch(() => undefined);
+  }
+}
+
+function findDatabase(env: Environment): string {
+  if (env.DATABASE_URL) return readVariable(env, 'DATABASE_URL');
+  const dataDir = readVariable(env, 'ORCA_RELAY_DATA_DIR') as string;
+  const up = findUp(dataDir);
+  if (up) return up.operatorUrl;
+  throw new Problem(`no database: DATABASE_URL is not set and no "orca-relay up" runs on ${dataDir}`);
+}
+
+async function connect(url: string): Promise<pg.Client> {
+  const client = new pg.Client({
+    connectionString: url,
+    application_name: 'orca-relay/sql',
+    connectionTimeoutMillis: DATABASE_TIMEOUTS.connect,
+    statement_timeout: STATEMENT_TIMEOUT_MS,
+    query_timeout: STATEMENT_TIMEOUT_MS + DATABASE_TIMEOUTS.readMargin,
+    types: asText,
+  });
+  client.on('error', () => undefined);
+  try {
+    await client.connect();
+    // an owner's login gives up what an operator may not do
+    await client.query(`set role ${OPERATOR}`);
+    return client;
+  } catch (error) {
+    await client.end().catch(() => undefined);
+    throw new Problem(databaseProblem(toDatabaseError(error)));
+  }
+}
+
+function toTable(result: pg.QueryArrayResult): string {
+  const { fields, rows, command, rowCount } = result;
+  if (fields.length === 0) return rowCount === null ? command : `${command} ${rowCount}`;
+  const table = new Table({ head: fields.map(({ name }) => name), style: { head: [], border: [] } });
+  for (const row of rows as (string | null)[][]) table.push(row.map((value) => value ?? ''));
+  return `${table.toString()}\n(${rows.length} ${rows.length === 1 ? 'row' : 'rows'})`;
+}
+
+function toJson({ fields, rows }: pg.QueryArrayResult): string {
+  return (rows as (string | null)[][])
+    .map((row) => JSON.stringify(Object.fromEntries(fields.map(({ name }, index) => [name, row[index] ?? null]))))
+    .join('\n');
+}
+
+function describe(error: pg.DatabaseError, text: string): string {
+  const failure = toDatabaseError(error);
+  if (!(error instanceof pg.DatabaseError)) return databaseProblem(failure);
+  const line = error.position === undefined ? null : text.slice(0, Number(error.position) - 1).split('\n').length;
+  const where = line === null || line === 1 ? '' : ` at line ${line}`;
+  const hint = error.hint === undefined ? '' : ` (hint: ${error.hint})`;
+  return `${error.message}${where}${hint} [${failure.code}]`;
+}
