@@ -1,0 +1,136 @@
+import type { CloseReason } from '../../contract/index.ts';
+import type { ActivateControlResult } from '../sql-interface.ts';
+import type { CellCore } from './cell-core.ts';
+import type { ControlSession } from './control-session.ts';
+import type { Hello } from './handshake.ts';
+import type { PeerSocket } from './peer-socket.ts';
+import { hostKey } from './seats.ts';
+
+type Activated = ActivateControlResult['outcome'] | 'database_error';
+
+/** How a control that proved itself is refused all the same; null seats it. */
+const REFUSALS: Record<Activated, CloseReason | null> = {
+  active: null,
+  wrong_epoch: 'assignment changed during host proof',
+  wrong_cell: 'assignment changed during host proof',
+  no_assignment: 'assignment changed during host proof',
+  stale_cell_incarnation: 'relay draining',
+  busy: 'relay temporarily unavailable',
+  database_error: 'relay temporarily unavailable',
+};
+
+/**
+ * Seats a host that has proved itself, one activation of a host at a time (`wire` 2.3.3): as the session it continues, or in
+ * a new generation that replaces whatever generation is here. Of two sockets of one host the later activation wins.
+ */
+export async function activate(
+  core: CellCore,
+  session: ControlSession,
+  socket: PeerSocket,
+  hello: Hello,
+): Promise<void> {
+  const turn = await core.activations.turn(hostKey(session.host));
+  if (!turn.granted) {
+    refuse(core, session, 'control activation queue stalled');
+    return;
+  }
+  try {
+    await activateInTurn(core, session, socket, hello);
+  } finally {
+    turn.release();
+  }
+}
+
+async function activateInTurn(
+  core: CellCore,
+  session: ControlSession,
+  socket: PeerSocket,
+  hello: Hello,
+): Promise<void> {
+  const { base } = hello;
+  if (!socket.open) {
+    session.abandon();
+    return;
+  }
+  const refusedFirst = refusalOf(core, hello, session);
+  if (refusedFirst !== null) {
+    refuse(core, session, refusedFirst);
+    return;
+  }
+  const generation = base?.generation ?? core.seats.nextGeneration(session.host);
+  const claim = { epoch: hello.frame.assignmentEpoch, generation, watermark: session.watermark };
+  const outcome = await askDatabase(core, session, claim);
+  if (outcome === 'stale_cell_incarnation') core.standDown();
+  const refusal = REFUSALS[outcome] ?? refusalOf(core, hello, session);
+  if (refusal === null && socket.open) {
+    seat(core, session, socket, hello, claim);
+    return;
+  }
+  // A generation that was taken and never used; a rebind's lease belongs to the session it would have continued.
+  if (outcome === 'active' && base === null) core.leases.release(session.host, claim, null);
+  if (refusal === null) session.abandon();
+  else refuse(core, session, refusal);
+}
+
+/** Checked before the database is asked and again after: a great deal can happen meanwhile. */
+function refusalOf(core: CellCore, { base, frame }: Hello, session: ControlSession): CloseReason | null {
+  if (core.closing()) return 'relay draining';
+  if (base === null) return null;
+  const continues = core.seats.of(session.host) === base && base.rebindable(frame.controlResumeSecret);
+  return continues ? null : 'control activation superseded';
+}
+
+async function askDatabase(
+  core: CellCore,
+  session: ControlSession,
+  claim: { epoch: number; generation: number; watermark: number },
+): Promise<Activated> {
+  try {
+    return await core.leases.activate(session.host, claim);
+  } catch (error) {
+    core.log.warn({ event: 'orca_relay_control_activation_failed', error });
+    return 'database_error';
+  }
+}
+
+function seat(
+  core: CellCore,
+  session: ControlSession,
+  socket: PeerSocket,
+  { frame, base }: Hello,
+  claim: { epoch: number; generation: number; watermark: number },
+): void {
+  const { appVersion } = frame;
+  if (base !== null) {
+    base.rebind(session, appVersion);
+    core.metrics.rebinds.inc();
+    core.metrics.authentications.inc({ outcome: 'rebound' });
+  } else {
+    core.seats.of(session.host)?.end('new-generation');
+    session.activate({ epoch: claim.epoch, generation: claim.generation, appVersion });
+    core.seats.seat(session);
+    core.leases.keep(session);
+    core.metrics.authentications.inc({ outcome: 'seated' });
+  }
+  core.seats.forgetCloseReason(session.host);
+  acknowledge(base ?? session, socket);
+}
+
+function acknowledge(session: ControlSession, socket: PeerSocket): void {
+  if (!socket.open) return;
+  const details = session.capabilities.has('pending-conn-details');
+  const connections = [...session.connections.values()];
+  session.send('host-hello-ack', {
+    v: 1,
+    generation: session.generation,
+    controlResumeSecret: session.resumeSecret,
+    leaseExpiresAt: session.leaseExpiresAt,
+    activeConnIds: connections.filter(({ active }) => active).map(({ connId }) => connId),
+    pendingConns: connections.filter(({ pending }) => pending).map((connection) => connection.restate(details)),
+  });
+}
+
+function refuse(core: CellCore, session: ControlSession, reason: CloseReason): void {
+  core.metrics.authentications.inc({ outcome: reason });
+  session.refuse(reason);
+}

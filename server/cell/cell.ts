@@ -1,0 +1,190 @@
+import { randomUUID } from 'node:crypto';
+import { LIMITS } from '../../contract/index.ts';
+import { type ChangeStream, openChangeStream } from '../change-stream.ts';
+import { PreAuth } from '../pre-auth.ts';
+import type { ReadinessReport, RoleContext, RolePart } from '../role-part.ts';
+import type { HeartbeatLoad } from '../sql-interface.ts';
+import { createRelayTokenVerifier } from '../tokens.ts';
+import { type App, selfTestPause } from '../uws.ts';
+import type { CellCore, CellIdentity } from './cell-core.ts';
+import { createCellMetrics } from './cell-metrics.ts';
+import { reactToChange } from './change-reactions.ts';
+import { ControlMessages } from './control-messages.ts';
+import { Heartbeat } from './heartbeat.ts';
+import { HostQueue } from './host-queue.ts';
+import { LeaseKeeper } from './lease-keeper.ts';
+import { Limiter } from './limiter.ts';
+import type { PeerSocket } from './peer-socket.ts';
+import { registerDirectorOnly, registerSocketRoutes } from './routes.ts';
+import { Seats } from './seats.ts';
+import { connectionEffects, sessionEffects } from './session-effects.ts';
+import { Splicer } from './splicer.ts';
+import { Units } from './units.ts';
+
+/** How often a cell looks for changes that concern it, rung or not (02, change log). */
+const CHANGE_POLL_MS = 1_000;
+/** Releases and re-acquisitions leave room in the pool for hosts and phones that are at the door. */
+const BACKGROUND_CALLS = 4;
+const MAX_BACKGROUND_WAITING = 10_000;
+/** More sockets of one host than this do not prove themselves at once. */
+const MAX_WAITING_ACTIVATIONS = 8;
+/** Of the 5 s that a process has to stop. */
+const STOP_MS = 2_500;
+
+/** The cell's part of a process: the three WebSocket paths, and what keeps their seats true. */
+export function createCell(context: RoleContext): RolePart {
+  return new Cell(context);
+}
+
+class Cell implements RolePart {
+  readonly #context: RoleContext;
+  readonly #core: CellCore;
+  readonly #messages: ControlMessages;
+  readonly #heartbeat: Heartbeat;
+  readonly #sockets = new Set<PeerSocket>();
+  readonly #units: Units;
+  #splicer: Splicer | null = null;
+  #changes: ChangeStream | null = null;
+  #closing = false;
+
+  constructor(context: RoleContext) {
+    this.#context = context;
+    this.#units = new Units(context.config.connectionLimit?.hardCap ?? null);
+    this.#core = this.#createCore();
+    this.#messages = new ControlMessages(this.#core);
+    this.#heartbeat = new Heartbeat(this.#core, this.#heartbeatSource());
+  }
+
+  register(app: App): void {
+    if (this.#context.config.role === 'cell') registerDirectorOnly(app);
+    registerSocketRoutes(app, {
+      core: this.#core,
+      units: this.#units,
+      preAuth: new PreAuth(this.#context.clock),
+      sockets: this.#sockets,
+      sessionEffects: sessionEffects(this.#core, this.#messages),
+      connectionEffects: connectionEffects(this.#core),
+    });
+  }
+
+  async start(): Promise<void> {
+    const { config, db, log, metrics, clock } = this.#context;
+    const pausing = config.splicePause && (await selfTestPause());
+    if (config.splicePause && !pausing) log.warn({ event: 'orca_relay_pausing_unavailable' });
+    this.#splicer = new Splicer({ clock, metrics, pausing });
+    this.#changes = openChangeStream({
+      databaseUrl: config.databaseUrl,
+      db,
+      cellId: config.cellId,
+      pollMs: CHANGE_POLL_MS,
+      onChange: (change) => reactToChange(this.#core, change),
+      onResync: () => this.#core.leases.renewAll(),
+      log,
+      metrics,
+      clock,
+    });
+    this.#heartbeat.start();
+  }
+
+  async readiness(): Promise<ReadinessReport> {
+    const accepting = !this.#closing && this.#heartbeat.heard;
+    if (this.#context.config.auth === null) return { accepting };
+    return { accepting, jwks: await this.#core.tokens.ready() };
+  }
+
+  /** SIGTERM: a drain with no grace. Everybody reads why before the process is gone, and the leases are given up. */
+  async stop(): Promise<void> {
+    this.#closing = true;
+    const farewell = this.#heartbeat.farewell();
+    for (const session of this.#core.seats.sessions()) session.drain(0, 'drained');
+    await this.#finish(farewell);
+  }
+
+  /** Another process of this cell has taken over: the seats are its own now. */
+  #standDown(): void {
+    if (this.#closing) return;
+    this.#closing = true;
+    this.#heartbeat.stop();
+    for (const session of this.#core.seats.sessions()) session.end('stale-incarnation');
+    for (const socket of this.#sockets) socket.close('relay draining');
+    (this.#context as RoleContext & { leave?(reason: string): void }).leave?.(
+      'another process of this cell has taken over',
+    );
+  }
+
+  async #finish(farewell: Promise<void>): Promise<void> {
+    for (const socket of this.#sockets) socket.close('relay draining');
+    const { clock } = this.#context;
+    const settled = Promise.all([farewell, this.#core.background.idle(), this.#changes?.stop(), this.#socketsGone()]);
+    await Promise.race([settled, new Promise<void>((resolve) => clock.setTimeout(resolve, STOP_MS))]);
+    this.#core.leases.stop();
+    this.#splicer?.stop();
+  }
+
+  /** Resolves with the last socket; each is gone within the second that a close may take. */
+  async #socketsGone(): Promise<void> {
+    await Promise.all([...this.#sockets].map((socket) => new Promise<void>((resolve) => socket.onEnd(resolve))));
+  }
+
+  #createCore(): CellCore {
+    const { config, db, log, metrics, clock } = this.#context;
+    const identity: CellIdentity = {
+      cellId: config.cellId,
+      region: config.region,
+      incarnation: randomUUID(),
+      startedAt: new Date(),
+    };
+    const seats = new Seats();
+    const core: CellCore = {
+      identity,
+      clock,
+      db,
+      log,
+      metrics: createCellMetrics(metrics, {
+        controls: () => seats.size,
+        splices: () => seats.connections().filter(({ active }) => active).length,
+        pending: () => seats.connections().filter(({ pending }) => pending).length,
+        units: () => this.#units,
+      }),
+      tokens: createRelayTokenVerifier(config, clock),
+      seats,
+      activations: new HostQueue(clock, LIMITS.activationWaitMs, MAX_WAITING_ACTIVATIONS),
+      background: new Limiter(BACKGROUND_CALLS, MAX_BACKGROUND_WAITING),
+      leases: new LeaseKeeper(() => core),
+      splicer: () => this.#splicer as Splicer,
+      watermark: () => this.#units.inclusionWatermark,
+      origin: () => this.#context.origin(),
+      closing: () => this.#closing,
+      admitted: () => this.#splicer !== null && this.#heartbeat.heard,
+      standDown: () => this.#standDown(),
+    };
+    return core;
+  }
+
+  /** A capped cell says what its count is made of, and against which limit. */
+  #load(): HeartbeatLoad {
+    const units = this.#units;
+    const load = { enforced_units: units.enforced, inclusion_watermark: units.inclusionWatermark };
+    const limit = this.#context.config.connectionLimit;
+    if (limit === null) return load;
+    return {
+      ...load,
+      total_connections: units.physical,
+      in_flight_connections: units.inFlight,
+      reserved_units: units.reserved,
+      hard_cap: limit.hardCap,
+      unobserved_bound: limit.unobservedBound,
+    };
+  }
+
+  #heartbeatSource() {
+    const { config } = this.#context;
+    return {
+      url: () => config.cellUrl ?? this.#context.origin(),
+      ready: () => !this.#closing && this.#core.tokens.keysLoaded(),
+      load: () => this.#load(),
+      registration: () =>
+        `orca-relay sql "select relay_v1.register_cell('${config.cellId}', '${config.cellUrl ?? this.#context.origin()}', '${config.region}', ${config.cellCapacity})"`,
+    };
+  }
+}

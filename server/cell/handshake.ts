@@ -1,0 +1,147 @@
+import { randomUUID } from 'node:crypto';
+import { base64 } from '@scure/base';
+import {
+  type CloseReason,
+  cellFrames,
+  deriveRelayHostId,
+  type HostFrameOf,
+  hostFrames,
+  type IssuedChallenge,
+  issueChallenge,
+  LIMITS,
+  proofMatches,
+} from '../../contract/index.ts';
+import { activate } from './activation.ts';
+import type { CellCore } from './cell-core.ts';
+import type { ControlSession } from './control-session.ts';
+import { awaitFirstFrame } from './first-frame.ts';
+import { guard } from './guard.ts';
+import type { PeerSocket } from './peer-socket.ts';
+
+/** What a control says of itself and has yet to prove. */
+export interface Hello {
+  frame: HostFrameOf<'host-hello'>;
+  /** The seated session it asks to continue, which has the secret it showed. */
+  base: ControlSession | null;
+}
+
+/** The first frames of a control (`wire` 1.4, 1.8): hello within 2 s, challenge, proof within 10 s, then its activation. */
+export function beginHandshake(core: CellCore, session: ControlSession, socket: PeerSocket): void {
+  if (core.closing()) {
+    session.refuse('relay draining');
+    return;
+  }
+  awaitFirstFrame(core.clock, socket, {
+    late: 'host hello timeout',
+    binary: 'host hello must be text',
+    text: (text) => readHello(core, session, socket, text),
+    refuse: (reason) => refuse(core, session, reason),
+    gone: () => session.abandon(),
+  });
+}
+
+function readHello(core: CellCore, session: ControlSession, socket: PeerSocket, text: string): void {
+  const read = hostFrames.read(text);
+  if (!read.ok || read.frame.type !== 'host-hello') {
+    refuse(core, session, 'invalid host hello');
+    return;
+  }
+  const hello = read.frame;
+  const publicKey = base64.decode(hello.hostPublicKeyB64);
+  const derived = deriveRelayHostId(publicKey);
+  if (hello.relayHostId !== derived || session.identity.relayHostId !== derived) {
+    refuse(core, session, 'host key binding mismatch');
+    return;
+  }
+  guard(core.log, socket, checkSeat(core, session, socket, hello, publicKey));
+}
+
+async function checkSeat(
+  core: CellCore,
+  session: ControlSession,
+  socket: PeerSocket,
+  hello: HostFrameOf<'host-hello'>,
+  publicKey: Uint8Array,
+): Promise<void> {
+  let seated: boolean;
+  try {
+    seated = await core.db.call('verify_seat', {
+      user_id: session.host.userId,
+      relay_host_id: session.host.relayHostId,
+      cell_id: core.identity.cellId,
+      epoch: hello.assignmentEpoch,
+    });
+  } catch (error) {
+    core.log.warn({ event: 'orca_relay_host_hello_unanswered', error });
+    refuse(core, session, 'relay temporarily unavailable');
+    return;
+  }
+  if (session.state !== 'proving') return;
+  if (!socket.open) session.abandon();
+  else if (seated) challenge(core, session, socket, hello, publicKey);
+  else refuse(core, session, 'wrong assignment epoch');
+}
+
+function challenge(
+  core: CellCore,
+  session: ControlSession,
+  socket: PeerSocket,
+  hello: HostFrameOf<'host-hello'>,
+  publicKey: Uint8Array,
+): void {
+  const base = continuedSession(core, session, hello);
+  const issued = issueChallenge({
+    relayOrigin: core.origin(),
+    challengeId: randomUUID(),
+    issuedAt: Math.floor(core.clock.wallNow()),
+    userId: session.identity.userId,
+    profileId: session.identity.profileId,
+    organizationId: session.identity.organizationId,
+    relayHostId: session.identity.relayHostId,
+    hostPublicKey: publicKey,
+    assignmentEpoch: hello.assignmentEpoch,
+    previousGeneration: hello.previousGeneration,
+    resumeRequested: base !== null,
+  });
+  awaitFirstFrame(core.clock, socket, {
+    deadlineMs: LIMITS.challengeWindowMs,
+    late: 'host proof timeout',
+    binary: 'invalid host proof',
+    text: (text) => {
+      if (!isProof(text, issued)) {
+        refuse(core, session, 'invalid host proof');
+        return;
+      }
+      guard(core.log, socket, activate(core, session, socket, { frame: hello, base }));
+    },
+    refuse: (reason) => refuse(core, session, reason),
+    gone: () => session.abandon(),
+  });
+  socket.send(cellFrames.write('host-challenge', issued.frame));
+}
+
+/** The epoch must be the same too: a host that was moved away and back starts anew. */
+function continuedSession(
+  core: CellCore,
+  session: ControlSession,
+  hello: HostFrameOf<'host-hello'>,
+): ControlSession | null {
+  const seated = core.seats.of(session.host);
+  if (seated === undefined || seated.epoch !== hello.assignmentEpoch) return null;
+  return seated.rebindable(hello.controlResumeSecret) ? seated : null;
+}
+
+function isProof(text: string, issued: IssuedChallenge): boolean {
+  const read = hostFrames.read(text);
+  return (
+    read.ok &&
+    read.frame.type === 'host-challenge-ack' &&
+    read.frame.challengeId === issued.frame.challengeId &&
+    proofMatches(issued.expectedProofB64, read.frame.proofB64)
+  );
+}
+
+function refuse(core: CellCore, session: ControlSession, reason: CloseReason): void {
+  core.metrics.authentications.inc({ outcome: reason });
+  session.refuse(reason);
+}

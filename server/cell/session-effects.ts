@@ -1,0 +1,73 @@
+import { hostDigest, type LogEntry } from '../log.ts';
+import type { CellCore } from './cell-core.ts';
+import type { ConnectionEffects } from './connection.ts';
+import type { ControlMessages } from './control-messages.ts';
+import type { ControlClose, ControlSession, SessionEffects } from './control-session.ts';
+import type { EndCause } from './control-states.ts';
+import { releaseInvite } from './phone-accept.ts';
+
+/** Ends after which the database has no lease of this generation any more, or must keep it for another. */
+const KEEPS_NO_LEASE: ReadonlySet<EndCause> = new Set<EndCause>([
+  'new-generation',
+  'moved',
+  'activity-moved',
+  'stale-incarnation',
+]);
+const PRINTABLE_REASON_LENGTH = 80;
+
+/** What the life of a control sets off in the cell around it. */
+export function sessionEffects(core: CellCore, messages: ControlMessages): SessionEffects {
+  return {
+    message: (session, socket, data, isBinary) => messages.receive(session, socket, data, isBinary),
+    tick: (session) => core.leases.renewIfDue(session),
+    closed(session, close) {
+      core.metrics.controlCloses.inc({ code: close.code, cause: close.cause });
+      core.log.info(closeEntry(core, session, close));
+    },
+    ended(session, cause) {
+      core.metrics.sessionEnds.inc({ cause });
+      core.seats.unseat(session);
+      core.leases.forget(session);
+      if (cause === 'signed-out') core.seats.rememberCloseReason(session.host, 'signed-out');
+      if (!KEEPS_NO_LEASE.has(cause)) {
+        core.leases.release(session.host, session, cause === 'signed-out' ? 'signed-out' : null);
+      }
+    },
+  };
+}
+
+export function connectionEffects(core: CellCore): ConnectionEffects {
+  return {
+    ended(connection) {
+      const { accepted, session, connId } = connection;
+      session.connections.delete(connId);
+      session.watermark = core.watermark();
+      core.seats.removeConnection(connection);
+      // An invite that nothing was installed by goes into its cooldown now, rather than when its reservation runs out.
+      if (accepted.kind === 'invite' && !connection.consumed) {
+        releaseInvite(core, session.host.relayHostId, accepted.tokenHash, connId);
+      }
+    },
+  };
+}
+
+function closeEntry(core: CellCore, session: ControlSession, close: ControlClose): LogEntry {
+  return {
+    event: 'orca_relay_host_control_closed',
+    host: hostDigest(session.host.userId, session.host.relayHostId),
+    generation: session.generation,
+    state: session.state,
+    ageMs: Math.round(core.clock.now() - session.startedAt),
+    appVersion: printable(session.appVersion),
+    splices: session.spliceCount,
+    pending: session.connections.size - session.spliceCount,
+    code: close.code,
+    reason: printable(close.reason),
+    cause: close.cause,
+  };
+}
+
+/** A peer writes what it likes into a close frame. */
+function printable(text: string): string {
+  return text.replace(/[^\x20-\x7e]/g, '?').slice(0, PRINTABLE_REASON_LENGTH);
+}
