@@ -33,6 +33,8 @@ export interface Config {
   lanes: { placement: LaneConfig; sticky: LaneConfig };
   publicAssignmentsEnabled: boolean;
   readinessGraceMs: { jwks: number; sql: number };
+  /** False: a fast sender is not held back, and only the bounded queue stands before a slow receiver. */
+  splicePause: boolean;
   metricsKey: string | null;
   logLevel: 'debug' | 'info' | 'warn' | 'error' | 'silent';
   dataDir: string;
@@ -145,6 +147,7 @@ const VARIABLES = {
   ORCA_RELAY_PUBLIC_STICKY_QUEUE_MAX: whole(0, 4_096, 64),
   ORCA_RELAY_PUBLIC_STICKY_WAIT_MS: whole(1, 60_000, 2_000),
   ORCA_RELAY_PUBLIC_STICKY_RETRY_AFTER_SECONDS: whole(1, 3_600, 2),
+  ORCA_RELAY_SPLICE_PAUSE: oneOf(['on', 'off'], 'on'),
   ORCA_RELAY_METRICS_KEY: {
     schema: z.string().min(16).regex(/^\S+$/),
     accepts: 'a bearer key of at least 16 characters without spaces (unset: metrics on loopback only)',
@@ -202,6 +205,7 @@ export function readConfig(env: Environment): Config {
       jwks: read('ORCA_RELAY_READINESS_JWKS_GRACE_MS'),
       sql: read('ORCA_RELAY_READINESS_SQL_GRACE_MS'),
     },
+    splicePause: read('ORCA_RELAY_SPLICE_PAUSE') === 'on',
     metricsKey: read('ORCA_RELAY_METRICS_KEY'),
     logLevel: read('ORCA_RELAY_LOG_LEVEL'),
     dataDir: read('ORCA_RELAY_DATA_DIR') as string,
