@@ -28,6 +28,7 @@ function buildProgram(): Command {
     )
     .version(packageVersion)
     .addHelpText('after', EPILOGUE)
+    .configureOutput({ outputError: (text, write) => write(text.replace(/^error: /, 'orca-relay: ')) })
     .action(async () => runRole(readVariable(process.env, 'ORCA_RELAY_ROLE')));
 
   program
@@ -82,9 +83,18 @@ async function runRole(role: 'director' | 'cell' | 'combined'): Promise<void> {
   else await (await import('./serve.ts')).serve(process.env, role);
 }
 
+/** Commander takes an unknown word for an argument of the root command, which has none, and says only that. */
+function refuseUnknownCommand(program: Command, word: string | undefined): void {
+  if (word === undefined || word.startsWith('-') || word === 'help') return;
+  if (program.commands.some((command) => command.name() === word)) return;
+  throw new Problem(`there is no command "${word}": see orca-relay --help`);
+}
+
 async function main(): Promise<void> {
   try {
-    await buildProgram().parseAsync();
+    const program = buildProgram();
+    refuseUnknownCommand(program, process.argv[2]);
+    await program.parseAsync();
   } catch (error) {
     const known = error instanceof Problem || (error as Error).name === 'ListenError';
     process.stderr.write(`orca-relay: ${known ? (error as Error).message : (error as Error).stack}\n`);

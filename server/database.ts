@@ -110,6 +110,9 @@ export function openDatabase(options: DatabaseOptions): Database {
     options.log.debug({ event: 'orca_relay_database_connection_lost', error: toDatabaseError(error) });
   };
   const waits = new Set<{ since: number }>();
+  const inUse = new Set<pg.PoolClient>();
+  pool.on('acquire', (client) => inUse.add(client));
+  pool.on('release', (_, client) => inUse.delete(client));
 
   const run = async (label: string, config: pg.QueryConfig, timeoutMs?: number): Promise<pg.QueryResult> => {
     const started = performance.now();
@@ -147,7 +150,7 @@ export function openDatabase(options: DatabaseOptions): Database {
       const oldest = waits.values().next().value;
       return oldest ? performance.now() - oldest.since : 0;
     },
-    close: () => closePool(pool),
+    close: () => closePool(pool, inUse),
   };
 }
 
@@ -209,10 +212,12 @@ async function withDeadline<T>(work: Promise<T>, ms: number, error: () => Error)
   return Promise.race([work, deadline]).finally(() => clearTimeout(timer));
 }
 
-/** Bounded: a connection in a black hole would keep `end` waiting for its last query. */
-async function closePool(pool: pg.Pool): Promise<void> {
+/** Bounded: queries get a moment to finish, then their connections are cut; `end` alone would wait for a black hole. */
+async function closePool(pool: pg.Pool, inUse: Set<pg.PoolClient>): Promise<void> {
   if (pool.ending) return;
-  await withDeadline(pool.end(), DATABASE_TIMEOUTS.close, () => new Error('late')).catch(() => undefined);
+  await withDeadline(pool.end(), DATABASE_TIMEOUTS.close, () => new Error('late')).catch(() => {
+    for (const client of inUse) (client as unknown as pg.Client).end().catch(() => undefined);
+  });
 }
 
 function measure(metrics: Metrics | undefined, pool: pg.Pool, poolMax: number) {

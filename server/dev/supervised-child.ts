@@ -1,5 +1,6 @@
 import { type ChildProcess, fork } from 'node:child_process';
 import { createInterface } from 'node:readline';
+import { Problem } from '../problem.ts';
 import type { ListeningMessage } from '../serve.ts';
 
 export interface ChildPlan {
@@ -13,7 +14,7 @@ export interface ChildPlan {
 export interface SupervisedChild {
   name: string;
   pid(): number | undefined;
-  /** Resolves when it listens for the first time; rejects with its own last words if it ends before. */
+  /** Resolves when it listens for the first time; rejects with a {@link Problem} if it ends before. */
   listening: Promise<void>;
   /** Ends it for good: SIGTERM, and SIGKILL if that takes too long. */
   stop(): Promise<void>;
@@ -29,6 +30,8 @@ const RESTART_MS = { first: 200, most: 5_000 };
 /** After this long the next end is a new story, and is answered at once again. */
 const STEADY_MS = 10_000;
 const STOP_MS = 5_500;
+const WORDS_KEPT = 20;
+const OWN_WORDS = 'orca-relay: ';
 
 /** Runs a command of this CLI as a child and starts it again when it ends. */
 export function superviseChild(plan: ChildPlan, events: ChildEvents): SupervisedChild {
@@ -36,7 +39,7 @@ export function superviseChild(plan: ChildPlan, events: ChildEvents): Supervised
   let stopping = false;
   let delay = RESTART_MS.first;
   let timer: NodeJS.Timeout | undefined;
-  let lastWords = '';
+  const heard: string[] = [];
   let settle: { resolve: () => void; reject: (error: Error) => void } | null = null;
   const listening = new Promise<void>((resolve, reject) => {
     settle = { resolve, reject };
@@ -49,7 +52,8 @@ export function superviseChild(plan: ChildPlan, events: ChildEvents): Supervised
     for (const stream of [own.stdout, own.stderr]) {
       if (!stream) continue;
       createInterface({ input: stream }).on('line', (line) => {
-        if (stream === own.stderr && line.trim() !== '') lastWords = line;
+        if (stream === own.stderr) heard.push(line);
+        if (heard.length > WORDS_KEPT) heard.shift();
         events.onLine(plan.name, line);
       });
     }
@@ -58,15 +62,13 @@ export function superviseChild(plan: ChildPlan, events: ChildEvents): Supervised
       settle?.resolve();
       settle = null;
     });
-    own.on('error', (error) => {
-      lastWords = error.message;
-    });
+    own.on('error', (error) => heard.push(error.message));
     // 'close', not 'exit': by then all it said has been read
     own.on('close', (code, signal) => {
       child = null;
       if (stopping) return;
       if (settle) {
-        settle.reject(new Error(`${plan.name}: ${lastWords.replace(/^orca-relay: /, '') || `ended with ${code}`}`));
+        settle.reject(new Problem(`${plan.name} does not start: ${whyItEnded(heard) ?? `exit code ${code}`}`));
         settle = null;
         return;
       }
@@ -87,6 +89,12 @@ export function superviseChild(plan: ChildPlan, events: ChildEvents): Supervised
       await endChild(child);
     },
   };
+}
+
+/** The CLI says in one line what is wrong; what a crash prints begins with its error. */
+function whyItEnded(heard: readonly string[]): string | undefined {
+  const own = heard.findLast((line) => line.startsWith(OWN_WORDS));
+  return own?.slice(OWN_WORDS.length) ?? heard.find((line) => line.trim() !== '');
 }
 
 function forkCli({ args, env }: ChildPlan): ChildProcess {
