@@ -12,6 +12,8 @@ returns relay_v1.assign_result
 language plpgsql
 security definer
 set search_path = relay, pg_temp
+-- every statement is a look-up by key: a plan made anew for each costs ×3
+set plan_cache_mode = force_generic_plan
 as $$
 declare
   v_ask relay.ask;

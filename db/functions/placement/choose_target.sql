@@ -24,7 +24,8 @@ begin
         order by random()
         limit v_sample
       ) s
-      cross join lateral (select relay.load(s.cell_id, p_now) as load) n
+      -- `offset 0`: or else the load is counted again for the filter, the order and the answer
+      cross join lateral (select relay.load(s.cell_id, p_now) as load offset 0) n
       where n.load < s.unit_limit
       order by n.load::float8 / s.unit_limit, s.latch
       limit 1;

@@ -3,7 +3,7 @@
 -- Outcomes: admission, reserve, unheard, not_ready, draining.
 create or replace function relay.target_rejection(p_cell relay.cell, p_runtime relay.cell_runtime, p_now timestamptz)
 returns text
-language sql immutable
+language sql stable
 as $$
   select case
     when p_cell.admission <> 'general' then 'admission'

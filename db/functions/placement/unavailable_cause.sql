@@ -2,7 +2,7 @@
 -- Outcomes: booting, draining, unheard, not_ready.
 create or replace function relay.unavailable_cause(p_cell relay.cell, p_runtime relay.cell_runtime, p_now timestamptz)
 returns text
-language sql immutable
+language sql stable
 as $$
   select case
     when p_cell.cell_id is null or p_runtime.cell_id is null then 'booting'
