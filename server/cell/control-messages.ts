@@ -12,6 +12,8 @@ const MAX_COMMANDS_IN_FLIGHT = 32;
 export class ControlMessages {
   readonly #core: CellCore;
   readonly #inFlight = new WeakMap<ControlSession, number>();
+  /** Refreshes under way: what a host sends behind one is judged by the token it has just sent. */
+  readonly #refreshing = new WeakMap<ControlSession, Promise<void>>();
 
   constructor(core: CellCore) {
     this.#core = core;
@@ -33,7 +35,7 @@ export class ControlMessages {
     else if (frame.type === 'pong') {
       const sample = session.pong(frame.t);
       if (sample !== null) this.#core.metrics.roundTrip.observe(sample.roundTripMs / 1_000);
-    } else if (frame.type === 'auth-refresh') void this.#refresh(session, socket, frame);
+    } else if (frame.type === 'auth-refresh') this.#startRefresh(session, socket, frame);
     else this.#refuse(socket, 'invalid_control_message');
   }
 
@@ -46,6 +48,7 @@ export class ControlMessages {
     }
     this.#inFlight.set(session, inFlight + 1);
     try {
+      await this.#refreshing.get(session);
       const answer = await runCommand(this.#core, session, command);
       if ('error' in answer) {
         this.#count(command, answer.error);
@@ -62,6 +65,15 @@ export class ControlMessages {
     } finally {
       this.#inFlight.set(session, (this.#inFlight.get(session) ?? 1) - 1);
     }
+  }
+
+  #startRefresh(session: ControlSession, socket: PeerSocket, frame: HostFrameOf<'auth-refresh'>): void {
+    const before = this.#refreshing.get(session) ?? Promise.resolve();
+    const refreshing = before.then(() => this.#refresh(session, socket, frame));
+    this.#refreshing.set(session, refreshing);
+    void refreshing.then(() => {
+      if (this.#refreshing.get(session) === refreshing) this.#refreshing.delete(session);
+    });
   }
 
   /** Only the same host of the same account may go on; a key server that is away decides nothing. */
