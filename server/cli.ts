@@ -55,7 +55,7 @@ function buildProgram(): Command {
     .option('--json', 'one JSON object a row')
     .action(async (statement, options) => {
       const { runSql } = await import('./sql-console.ts');
-      console.log(await runSql(statement, options, process.env));
+      console.log(await runSql(statement, { ...options, columns: process.stdout.columns }, process.env));
     });
   program
     .command('migrate')

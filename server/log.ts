@@ -74,7 +74,7 @@ export function createLogger(options: LoggerOptions): Logger {
   return options.destination ? pino(settings, options.destination) : pino(settings);
 }
 
-/** What a log may say of an error: name, code and redacted message; the stack only where the error is our own bug. */
+/** What a log may say of an error: name, code and redacted message; the stack only of an error that nobody foresaw. */
 export function describeError(error: unknown): Record<string, unknown> {
   if (!(error instanceof Error)) return { message: redactText(String(error)) };
   const { code, kind } = error as { code?: unknown; kind?: unknown };
@@ -82,7 +82,8 @@ export function describeError(error: unknown): Record<string, unknown> {
     name: error.name,
     message: redactText(error.message),
     ...(code === undefined ? {} : { code }),
-    ...(kind === undefined ? { stack: redactText(error.stack ?? '') } : { kind }),
+    ...(kind === undefined ? {} : { kind }),
+    ...(code === undefined && kind === undefined ? { stack: redactText(error.stack ?? '') } : {}),
   };
 }
 

@@ -14,6 +14,8 @@ const asText: pg.CustomTypesConfig = { getTypeParser: () => (text: string) => te
 
 export interface SqlOptions {
   json?: boolean;
+  /** Of the terminal; rows that are wider are shown a column a line. */
+  columns?: number | undefined;
 }
 
 /**
@@ -25,7 +27,7 @@ export async function runSql(text: string, options: SqlOptions, env: Environment
   try {
     const answered = await client.query({ text, rowMode: 'array' });
     const results = (Array.isArray(answered) ? answered : [answered]) as pg.QueryArrayResult[];
-    return results.map(options.json ? toJson : toTable).join('\n');
+    return results.map((result) => (options.json ? toJson(result) : toText(result, options.columns))).join('\n');
   } catch (error) {
     throw new Problem(describe(error as pg.DatabaseError, text));
   } finally {
@@ -62,12 +64,28 @@ async function connect(url: string): Promise<pg.Client> {
   }
 }
 
-function toTable(result: pg.QueryArrayResult): string {
-  const { fields, rows, command, rowCount } = result;
+function toText({ fields, rows, command, rowCount }: pg.QueryArrayResult, columns?: number): string {
   if (fields.length === 0) return rowCount === null ? command : `${command} ${rowCount}`;
-  const table = new Table({ head: fields.map(({ name }) => name), style: { head: [], border: [] } });
-  for (const row of rows as (string | null)[][]) table.push(row.map((value) => value ?? ''));
-  return `${table.toString()}\n(${rows.length} ${rows.length === 1 ? 'row' : 'rows'})`;
+  const names = fields.map(({ name }) => name);
+  const values = rows as (string | null)[][];
+  const count = `(${rows.length} ${rows.length === 1 ? 'row' : 'rows'})`;
+  const table = toTable(names, values);
+  const fits = columns === undefined || (table.split('\n', 1)[0] as string).length <= columns;
+  return `${fits || values.length === 0 ? table : values.map((row) => toRecord(names, row)).join('\n\n')}\n${count}`;
+}
+
+/** Lines between rows would double the height. */
+const COMPACT = { mid: '', 'left-mid': '', 'mid-mid': '', 'right-mid': '' };
+
+function toTable(names: string[], rows: (string | null)[][]): string {
+  const table = new Table({ head: names, style: { head: [], border: [] }, chars: COMPACT });
+  for (const row of rows) table.push(row.map((value) => value ?? ''));
+  return table.toString();
+}
+
+function toRecord(names: string[], row: (string | null)[]): string {
+  const width = Math.max(...names.map((name) => name.length));
+  return names.map((name, index) => `${name.padEnd(width)}  ${row[index] ?? ''}`).join('\n');
 }
 
 function toJson({ fields, rows }: pg.QueryArrayResult): string {

@@ -58,25 +58,34 @@ const HIDDEN = new Set(['time', 'level', 'event', 'role', 'cellId', 'msg']);
 export interface ReadableLine {
   text: string;
   level: string;
+  /** The same of two lines that say the same thing again. */
+  what: string;
 }
 
 /** A child's JSON line for people: time, who, what, and the rest as `name=value`. Other text is passed on as it is. */
 export function readableLine(name: string, line: string, paint: Paint): ReadableLine {
   const entry = parse(line);
   const who = paint('cyan', name.padEnd(NAME_WIDTH));
-  if (!entry) return { text: `${who} ${line}`, level: 'error' };
+  if (!entry) return { text: `${who} ${line}`, level: 'error', what: `${name} ${line}` };
   const level = String(entry.level ?? 'info');
   const style = LEVEL_STYLE[level as keyof typeof LEVEL_STYLE];
   const what = String(entry.msg ?? entry.event ?? '').replace(/^orca_relay_/, '');
   const rest = Object.entries(entry)
     .filter(([key]) => !HIDDEN.has(key))
-    .map(([key, value]) => `${key}=${typeof value === 'object' ? JSON.stringify(value) : value}`)
+    .map(([key, value]) => `${key}=${inShort(value)}`)
     .join(' ');
   const time = String(entry.time ?? '').slice(11, 19);
   return {
     text: `${paint('dim', time)} ${who} ${style ? paint(style, what) : what} ${paint('dim', rest)}`.trimEnd(),
     level,
+    what: `${name} ${what}`,
   };
+}
+
+function inShort(value: unknown): string {
+  if (typeof value !== 'object' || value === null) return String(value);
+  const { message } = value as { message?: unknown };
+  return typeof message === 'string' ? `"${message}"` : JSON.stringify(value);
 }
 
 function parse(line: string): Record<string, unknown> | null {

@@ -1,6 +1,7 @@
 import { type ChildProcess, spawn, spawnSync } from 'node:child_process';
 import { randomBytes } from 'node:crypto';
 import {
+  chmodSync,
   closeSync,
   existsSync,
   mkdirSync,
@@ -301,7 +302,10 @@ function lastLine(text: string): string | undefined {
 
 /** A folder for a throwaway server. */
 export function temporaryDataDir(): string {
-  return mkdtempSync(path.join(os.tmpdir(), 'orca-relay-postgres-'));
+  const folder = mkdtempSync(path.join(os.tmpdir(), 'orca-relay-postgres-'));
+  // root's server runs as another user, who must get through to the cluster below, which is closed to all others
+  chmodSync(folder, 0o755);
+  return folder;
 }
 
 /** Creates a database unless it exists. */

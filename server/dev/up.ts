@@ -15,6 +15,7 @@ export interface UpOptions {
 
 /** Children get 5.5 s, then Postgres. */
 const STOP_MS = 15_000;
+const SAME_AGAIN_MS = 10_000;
 const SHOWN_ALWAYS = new Set(['warn', 'error', 'fatal']);
 
 /** Starts everything on this machine and shows it; returns once it runs, and ends with the process. Throws a Problem. */
@@ -31,12 +32,13 @@ export async function runUp(options: UpOptions, env: Environment): Promise<void>
     console.log('everything has stopped');
   }, STOP_MS);
   const say = (text: string) => console.log(text);
+  const isNews = repeatFilter();
   const events: ChildEvents = {
     onLine(name, line) {
       log ??= openLogFile(dataDir);
       log.write(name, line);
-      const { text, level } = readableLine(name, line, paint);
-      if (options.verbose || SHOWN_ALWAYS.has(level)) say(text);
+      const { text, level, what } = readableLine(name, line, paint);
+      if (options.verbose || (SHOWN_ALWAYS.has(level) && isNews(what))) say(text);
     },
     onRestart: (name, reason, delayMs) =>
       say(paint('yellow', `${name} ended (${reason}); it is started again in ${delayMs} ms`)),
@@ -54,6 +56,18 @@ export async function runUp(options: UpOptions, env: Environment): Promise<void>
   if (ending.asked()) return;
   const seconds = (performance.now() - started) / 1_000;
   say(panel(running, path.relative('', path.join(dataDir, 'up.log')), seconds, paint));
+}
+
+/** A process that has lost its database says so many times; the file has them all. */
+function repeatFilter(): (what: string) => boolean {
+  const shown = new Map<string, number>();
+  return (what) => {
+    const now = performance.now();
+    for (const [key, at] of shown) if (now - at > SAME_AGAIN_MS) shown.delete(key);
+    if (shown.has(what)) return false;
+    shown.set(what, now);
+    return true;
+  };
 }
 
 /** What runs, where, and what to try next. */
