@@ -23,12 +23,13 @@ declare
   v_device relay.device;
   v_invite relay.invite;
   v_direct relay.direct_authorization;
+  v_open text[];
   v_now timestamptz;
 begin
   select d.* into v_device from relay.device d
   where d.user_id = p_user_id and d.relay_host_id = p_relay_host_id and d.relay_device_id = p_relay_device_id
   for update;
-  perform relay.lock_open_invites(p_user_id, p_relay_host_id, p_relay_device_id);
+  v_open := relay.lock_open_invites(p_user_id, p_relay_host_id, p_relay_device_id);
   select a.* into v_direct from relay.direct_authorization a
   where a.user_id = p_user_id and a.relay_host_id = p_relay_host_id and a.direct_auth_id = p_direct_auth_id
   for update;
@@ -41,8 +42,8 @@ begin
   v_result := null;
   if p_mode = 'relay-basis' then
     select i.* into v_invite from relay.invite i
-    where i.token_hash = p_basis ->> 'token_hash' and i.reserved_by = p_basis ->> 'conn_id'
-      and i.user_id = p_user_id and i.relay_host_id = p_relay_host_id and i.relay_device_id = p_relay_device_id;
+    where i.token_hash = p_basis ->> 'token_hash' and i.token_hash = any(v_open)
+      and i.reserved_by = p_basis ->> 'conn_id';
     if relay.invite_state(v_invite, v_now) is distinct from 'reserved' then
       v_result.outcome := 'invalid_relay_basis';
       return v_result;
@@ -63,7 +64,7 @@ begin
   else
     update relay.direct_authorization a set used_at = v_now
     where a.user_id = p_user_id and a.relay_host_id = p_relay_host_id and a.direct_auth_id = p_direct_auth_id;
-    perform relay.invalidate_invites(p_user_id, p_relay_host_id, p_relay_device_id, v_now);
+    perform relay.invalidate_invites(v_open, v_now);
   end if;
   insert into relay.install_result (user_id, relay_host_id, relay_device_id, req_id, authorization_mode,
     current_version, resume_expires_at, grace_expires_at, committed_at)

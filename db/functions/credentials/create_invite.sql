@@ -15,6 +15,7 @@ set search_path = relay, pg_temp
 as $$
 declare
   v_result relay_v1.create_invite_result;
+  v_earlier text[];
   v_now timestamptz;
 begin
   if not relay.is_incarnation(create_invite.cell_id, create_invite.incarnation) then
@@ -26,10 +27,10 @@ begin
     v_result.outcome := 'rate_limit_exceeded';
     return v_result;
   end if;
-  perform relay.lock_open_invites(create_invite.user_id, create_invite.relay_host_id, create_invite.relay_device_id);
+  v_earlier := relay.lock_open_invites(
+    create_invite.user_id, create_invite.relay_host_id, create_invite.relay_device_id);
   v_now := relay.now();
-  perform relay.invalidate_invites(
-    create_invite.user_id, create_invite.relay_host_id, create_invite.relay_device_id, v_now);
+  perform relay.invalidate_invites(v_earlier, v_now);
   v_result.outcome := 'created';
   v_result.expires_at := v_now + relay.span_of('inviteTtlMs') - relay.span_of('inviteSkewMs');
   v_result.max_attempts := relay.limit_of('inviteMaxAttempts');

@@ -1,15 +1,9 @@
--- Ends every invite of a device that is not final yet, a reserved one too: the phone that holds it can no longer install.
--- Answers whether there was one.
--- Caller: create_invite, apply_install (authenticated-direct), revoke_device, after lock_open_invites. Locks: none further.
-create or replace function relay.invalidate_invites(
-  p_user_id text, p_relay_host_id text, p_relay_device_id text, p_now timestamptz)
-returns boolean
-language plpgsql
+-- Ends invites, reserved ones too: the phone that holds one can no longer install.
+-- Caller: create_invite, apply_install (authenticated-direct), revoke_device, with what lock_open_invites answered.
+-- Locks: none further.
+create or replace function relay.invalidate_invites(p_token_hashes text[], p_now timestamptz)
+returns void
+language sql
 as $$
-begin
-  update relay.invite i set invalidated_at = p_now
-  where i.user_id = p_user_id and i.relay_host_id = p_relay_host_id and i.relay_device_id = p_relay_device_id
-    and i.consumed_at is null and i.invalidated_at is null;
-  return found;
-end
+  update relay.invite i set invalidated_at = p_now where i.token_hash = any(p_token_hashes)
 $$;

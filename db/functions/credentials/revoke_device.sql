@@ -17,7 +17,7 @@ as $$
 declare
   v_now timestamptz;
   v_known boolean;
-  v_invited boolean;
+  v_invites text[];
 begin
   if not relay.is_incarnation(revoke_device.cell_id, revoke_device.incarnation) then
     return 'stale_cell_incarnation';
@@ -27,14 +27,14 @@ begin
     and d.relay_device_id = revoke_device.relay_device_id
   for update;
   v_known := found;
-  perform relay.lock_open_invites(revoke_device.user_id, revoke_device.relay_host_id, revoke_device.relay_device_id);
+  v_invites := relay.lock_open_invites(
+    revoke_device.user_id, revoke_device.relay_host_id, revoke_device.relay_device_id);
   v_now := relay.now();
   update relay.device d set revoked_at = v_now
   where d.user_id = revoke_device.user_id and d.relay_host_id = revoke_device.relay_host_id
     and d.relay_device_id = revoke_device.relay_device_id and d.revoked_at is null;
-  v_invited := relay.invalidate_invites(
-    revoke_device.user_id, revoke_device.relay_host_id, revoke_device.relay_device_id, v_now);
-  if v_known or v_invited then
+  perform relay.invalidate_invites(v_invites, v_now);
+  if v_known or cardinality(v_invites) > 0 then
     return 'revoked';
   end if;
   return 'credential_not_found';
