@@ -27,6 +27,9 @@ export const CLIENT_LIMITS = {
   renewRetryMinMs: 5_000,
   renewRetryMaxMs: 15_000,
   signOutFlushMs: 1_000,
+  /** Between two dials of one data socket that a cell did not accept. */
+  redialMinMs: 100,
+  redialMaxMs: 500,
 
   phoneDialMs: 12_000,
   offlineRetryMinMs: 5_000,
