@@ -30,7 +30,7 @@ export function frameCodec<const S extends FrameSchemas>(schemas: S): FrameCodec
       const raw = parseObject(text);
       if (!raw) return { ok: false, error: 'invalid_json' };
       const { type, ...fields } = raw;
-      const reqId = typeof raw.reqId === 'string' && raw.reqId.length <= 128 ? { reqId: raw.reqId } : {};
+      const reqId = isReqId(raw.reqId) ? { reqId: raw.reqId } : {};
       const schema = typeof type === 'string' && Object.hasOwn(schemas, type) ? schemas[type] : undefined;
       if (!schema) return { ok: false, error: 'unknown_type', ...reqId };
       const parsed = schema.safeParse(fields);
@@ -52,4 +52,9 @@ function parseObject(text: string): Record<string, unknown> | null {
   } catch {
     return null;
   }
+}
+
+/** An id that an answer may carry: one that is not opaque-id sized would make the answer invalid itself. */
+function isReqId(value: unknown): value is string {
+  return typeof value === 'string' && value.length >= 1 && value.length <= 128;
 }

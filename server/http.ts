@@ -65,7 +65,13 @@ export function route(app: App, method: Method, path: string, handler: Handler, 
 
 /** Everything no route takes: 404. Register it last. */
 export function notFound(app: App): void {
-  route(app, 'any', '/*', () => ({ status: 404, json: { error: 'not_found' } }));
+  route(app, 'any', '/*', ({ header, query }) => {
+    // an upgrade's query string is looked at before its path (wire 1.3)
+    const queried = query !== '' && header('upgrade') !== undefined;
+    return queried
+      ? { status: 400, json: { error: 'invalid_request' } }
+      : { status: 404, json: { error: 'not_found' } };
+  });
 }
 
 // An async function, so that a handler that throws before its first await is caught the same way.

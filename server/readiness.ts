@@ -1,5 +1,5 @@
 import type { Clock } from './clock.ts';
-import { describeError, type Logger } from './log.ts';
+import type { Logger } from './log.ts';
 import type { DependencyState } from './role-part.ts';
 
 export type Dependency = 'jwks' | 'sql';
@@ -54,7 +54,7 @@ export function createReadiness(checks: ReadinessChecks): () => Promise<ReadyVer
       if (judged.some(([, standing]) => standing === 'lost')) return { ready: false, reason: 'dependency_unavailable' };
       return { ready: true, degraded: judged.filter(([, standing]) => standing === 'grace').map(([name]) => name) };
     } catch (error) {
-      log.error({ event: 'orca_relay_readiness_check', error: describeError(error) });
+      log.error({ event: 'orca_relay_readiness_check', error });
       return { ready: false, reason: 'not_accepting' };
     }
   };

@@ -3,7 +3,7 @@ import { type Clock, systemClock } from './clock.ts';
 import type { Config } from './config.ts';
 import { type Database, DatabaseError, openDatabase, toDatabaseError } from './database.ts';
 import { notFound, type Reply, type Request, route } from './http.ts';
-import { createLogger, describeError, type Logger } from './log.ts';
+import { createLogger, type Logger } from './log.ts';
 import { createMetrics, type Metrics } from './metrics.ts';
 import { databaseProblem, schemaProblem } from './migrate.ts';
 import { packageVersion } from './package-root.ts';
@@ -78,7 +78,7 @@ export async function startProcess(config: Config, options: StartOptions = {}): 
     const parts = await createParts(context);
     const state = { stopping: false };
     const app = createApp({
-      onError: (error, where) => log.error({ event: 'orca_relay_handler_failed', where, error: describeError(error) }),
+      onError: (error, where) => log.error({ event: 'orca_relay_handler_failed', where, error }),
     });
     // a part's own routes come first, so that it may answer more of a path than is said here
     for (const part of parts) part.register(app);
@@ -194,7 +194,7 @@ async function stopProcess(
   log.info({ event: 'orca_relay_stopping' });
   const stopped = Promise.all(parts.map((part) => part.stop())).then(
     () => 'done',
-    (error) => log.error({ event: 'orca_relay_stop_failed', error: describeError(error) }),
+    (error) => log.error({ event: 'orca_relay_stop_failed', error }),
   );
   const patience = sleep(STOP_PARTS_MS, 'late', { ref: false });
   if ((await Promise.race([stopped, patience])) === 'late') {

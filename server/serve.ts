@@ -1,7 +1,6 @@
 import pg from 'pg';
 import { type Config, type Environment, type Role, readConfig } from './config.ts';
 import { DatabaseError } from './database.ts';
-import { describeError } from './log.ts';
 import { type RunningProcess, type StartOptions, startProcess } from './run.ts';
 
 /** What a parent that started this process over IPC is told. */
@@ -71,7 +70,7 @@ function surviveDatabaseRejections({ log, metrics }: RunningProcess): void {
   process.on('unhandledRejection', (reason) => {
     if (isFromDatabase(reason)) {
       survived.inc();
-      log.error({ event: 'orca_relay_unhandled_rejection', error: describeError(reason) });
+      log.error({ event: 'orca_relay_unhandled_rejection', error: reason });
       return;
     }
     throw reason;
