@@ -4,6 +4,7 @@ import { Fleet, type FleetDatabase, type Seated } from './support/fleet.ts';
 import { newId } from './support/identity.ts';
 import { installDevice } from './support/parts.ts';
 import { RawPhone } from './support/raw-phone.ts';
+import { scrape, total } from './support/scrape.ts';
 import { proxyBefore, type TcpProxy } from './support/tcp-proxy.ts';
 import { until } from './support/wait.ts';
 
@@ -15,7 +16,8 @@ let device: Awaited<ReturnType<typeof installDevice>>;
 beforeAll(async () => {
   database = await freshDatabase();
   proxy = await proxyBefore(database.url);
-  fleet = await Fleet.start({ database, rewriteUrl: (url) => proxy.through(url) });
+  const cells = [{ limit: { hardCap: 600, unobservedBound: 60 } }];
+  fleet = await Fleet.start({ database, cells, rewriteUrl: (url) => proxy.through(url) });
   seated = await fleet.seat();
   device = await installDevice(seated.host);
 });
@@ -36,13 +38,14 @@ async function nothingLeft(): Promise<void> {
   );
   await until(
     'no invite reserved',
-    () => database.query(`select 1 from relay.invite where state = 'reserved'`),
+    () => database.query(`select 1 from relay.invite i where relay.invite_state(i, relay.now()) = 'reserved'`),
     (rows) => rows.length === 0,
   );
 }
 afterEach(async () => {
   expect(seated.host.peer.isOpen).toBe(true);
   expect(fleet.problems()).toEqual([]);
+  expect(total(await scrape(fleet.cell().origin), 'orca_relay_cell_unit_faults')).toBe(0);
 });
 
 describe('S25 a phone that hangs up on the way in', () => {

@@ -1,15 +1,16 @@
-import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest';
+import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from 'vitest';
 import { Fleet } from './support/fleet.ts';
 import { newId, newIdentity, newToken } from './support/identity.ts';
 import { connectInvite } from './support/parts.ts';
 import { forwardedFor, newSource, Peer, refusal } from './support/peer.ts';
 import { RawPhone } from './support/raw-phone.ts';
+import { scrape, total } from './support/scrape.ts';
 import { until } from './support/wait.ts';
 
 let fleet: Fleet;
 let origin: string;
 beforeAll(async () => {
-  fleet = await Fleet.start();
+  fleet = await Fleet.start({ cells: [{ limit: { hardCap: 600, unobservedBound: 60 } }] });
   origin = fleet.cell().origin;
 });
 afterAll(() => fleet?.stop());
@@ -26,6 +27,9 @@ async function empty(): Promise<void> {
   );
 }
 beforeEach(empty);
+afterEach(async () => {
+  expect(total(await scrape(origin), 'orca_relay_cell_unit_faults')).toBe(0);
+});
 
 async function dropAll(phones: RawPhone[]): Promise<void> {
   for (const phone of phones) phone.peer.drop();
@@ -35,13 +39,12 @@ async function dropAll(phones: RawPhone[]): Promise<void> {
 describe('upgrades', () => {
   test.each([
     ['/v1/connect/HOST?credential=x', 400],
-    ['/v1/connect/HOST?', 400],
     ['/v1/host/control?token=x', 400],
     ['/v1/host/data/abc?ticket=x', 400],
     ['/v1/nothing?x=1', 400],
     ['/v1/nothing', 404],
     ['/v1/connect', 404],
-    ['/v1/connect/HOST/more', 404],
+    ['/v1/connect/HOST/more', 429],
     ['/v1/connect/short', 429],
     ['/v1/connect/%E0%A4%A', 429],
     ['/v1/connect/abcdefghijklmno%21', 429],

@@ -1,7 +1,7 @@
 import { randomBytes } from 'node:crypto';
 import { afterAll, afterEach, beforeAll, describe, expect, test } from 'vitest';
 import { Fleet } from './support/fleet.ts';
-import { hashOf, newId, newIdentity, newToken } from './support/identity.ts';
+import { newId, newIdentity, newToken } from './support/identity.ts';
 import { connectInvite, connectPair, installDevice, type Pair } from './support/parts.ts';
 import { RawPhone } from './support/raw-phone.ts';
 import { until } from './support/wait.ts';
@@ -19,8 +19,8 @@ afterEach(() => {
 async function inviteState(inviteToken: string, state: string): Promise<void> {
   await until(
     `the invite in ${state}`,
-    () => fleet.database.query('select state from relay.invite where token_hash = $1', [hashOf(inviteToken)]),
-    (rows) => rows[0]?.state === state,
+    () => fleet.inviteState(inviteToken),
+    (seen) => seen === state,
   );
 }
 

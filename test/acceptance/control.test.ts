@@ -256,7 +256,7 @@ describe('messages after activation', () => {
   test('S18 the lease counts the control 1 and a splice 2 more', async () => {
     const { identity, host } = await fleet.seat();
     const pair = await connectInvite(host);
-    await fleet.advance(17_000, 4_000);
+    await fleet.advance(32_000, 4_000);
     await until(
       'a renewal with the splice in it',
       () => fleet.leases(identity),
@@ -264,7 +264,7 @@ describe('messages after activation', () => {
     );
     pair.phone.peer.hangUp();
     await pair.data.closed;
-    await fleet.advance(32_000, 4_000);
+    await fleet.advance(46_000, 4_000);
     await until(
       'a renewal without it',
       () => fleet.leases(identity),

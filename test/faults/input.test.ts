@@ -141,7 +141,8 @@ describe('frames', () => {
         });
         knocking.peer.send(text);
         expect(codes.has((await knocking.peer.close()).code)).toBe(true);
-        host.peer.send(text);
+        // Text that is no object at all is broken JSON to a control, which ends it.
+        if (typeof value === 'object' && value !== null && !Array.isArray(value)) host.peer.send(text);
       }),
       { numRuns: 60 },
     );

@@ -1,5 +1,5 @@
 import { afterAll, afterEach, beforeAll, describe, expect, test } from 'vitest';
-import { Fleet, type FleetDatabase, type Seated } from '../acceptance/support/fleet.ts';
+import { Fleet, type FleetDatabase, type Node, type Seated } from '../acceptance/support/fleet.ts';
 import { newId, newIdentity } from '../acceptance/support/identity.ts';
 import { askAssign, askResolve, connectPair, type Grant, installDevice } from '../acceptance/support/parts.ts';
 import { RawPhone } from '../acceptance/support/raw-phone.ts';
@@ -25,21 +25,12 @@ afterEach(() => proxy.restore());
 const movesOf = ({ identity }: Seated) =>
   database.query(`select * from relay.change where kind = 'moved' and user_id = $1`, [identity.userId]);
 
-/** Sets the host's cell apart for a roll and lets the host ask: it is moved to the other cell. */
-async function moveAway({ identity, grant }: Seated): Promise<Grant> {
-  const cell = fleet.cellAt(grant.cellUrl);
-  await database.query(
-    `update relay.cell set admission = 'migration-only', roll_isolated_at = relay.now() where cell_id = $1`,
-    [cell.id],
-  );
-  await fleet.advance(6_000);
-  const asked = await askAssign(fleet.director.origin, await fleet.token(identity), identity, { reconnect: true });
-  await database.query(`update relay.cell set admission = 'general', roll_isolated_at = null where cell_id = $1`, [
-    cell.id,
-  ]);
-  expect(asked).toMatchObject({ status: 200, body: { assignmentEpoch: grant.assignmentEpoch + 1 } });
-  expect(asked.body.cellUrl).not.toBe(grant.cellUrl);
-  return asked.body as unknown as Grant;
+/** Moves a host to the other cell, as a roll does: the old one keeps it for a grace. */
+async function moveAway(seated: Seated, forced = false): Promise<Grant> {
+  const other = fleet.cells.find(({ origin }) => origin !== seated.grant.cellUrl);
+  const grant = await fleet.move(seated, other as Node, forced);
+  expect(grant).toMatchObject({ cellUrl: other?.origin, assignmentEpoch: 2 });
+  return grant;
 }
 
 test('V5 after 60 s without the database no host of a live cell is moved, whoever asks', async () => {
@@ -98,6 +89,18 @@ describe('a host moved away', () => {
     expect(moved.peer.isOpen).toBe(true);
   });
 
+  test('a forced move closes it 4409 at once, its phones too', async () => {
+    const seated = await fleet.seat();
+    const device = await installDevice(seated.host);
+    const pair = await connectPair(seated.host, device.resumeToken);
+    const grant = await moveAway(seated, true);
+    expect(await seated.host.peer.close()).toMatchObject({ code: 4409 });
+    expect((await pair.phone.peer.close()).code).toBe(4409);
+    expect((await pair.data.close()).code).toBe(4409);
+    const moved = await fleet.dial(seated.identity, grant);
+    expect((await connectPair(moved, device.resumeToken)).hello.ok).toBe(true);
+  });
+
   test('incident 17: its phone at the old cell learns in one round trip, and the director names the new one', async () => {
     const seated = await fleet.seat();
     const device = await installDevice(seated.host);
@@ -131,7 +134,7 @@ describe('a host moved away', () => {
     const seated = await fleet.seat();
     const device = await installDevice(seated.host);
     await database.query(
-      `select pg_terminate_backend(pid) from pg_stat_activity where datname = current_database() and query ilike '%listen%'`,
+      `select pg_terminate_backend(pid) from pg_stat_activity where datname = current_database() and pid <> pg_backend_pid() and query ilike 'listen%'`,
     );
     await moveAway(seated);
     await oldCellHears(seated, device.resumeToken);

@@ -6,7 +6,7 @@ import { fileURLToPath } from 'node:url';
 import { readConfig } from '../../../server/config.ts';
 import { type RunningProcess, startProcess } from '../../../server/run.ts';
 import { freshDatabase } from '../../support/database.ts';
-import { type HostIdentity, newIdentity } from './identity.ts';
+import { type HostIdentity, hashOf, newIdentity } from './identity.ts';
 import { AUDIENCE, type Issuer, startIssuer, type TokenOptions } from './issuer.ts';
 import { JumpClock } from './jump-clock.ts';
 import { assign, type Grant } from './parts.ts';
@@ -235,6 +235,9 @@ export class Fleet {
       ORCA_RELAY_AUTH_ISSUER: this.issuer.issuer,
       ORCA_RELAY_JWKS_URL: this.issuer.jwksUrl,
       ORCA_RELAY_AUTH_AUDIENCE: AUDIENCE,
+      ...(this.#options.processes === true
+        ? {}
+        : { ORCA_RELAY_LOG_LEVEL: process.env.ORCA_RELAY_LOG_LEVEL ?? 'silent' }),
       DATABASE_URL: this.#options.rewriteUrl?.(databaseUrl) ?? databaseUrl,
       ...this.#options.env,
     };
@@ -289,14 +292,16 @@ export class Fleet {
     return node;
   }
 
-  /** Waits until the database has heard every cell. */
+  /** Waits until every cell that runs knows that the database has heard it: from then on it takes hosts. */
   async heard(timeoutMs = 10_000): Promise<void> {
-    await until(
-      'a heartbeat of every cell',
-      () => this.database.query('select cell_id, ready from relay.cell_runtime'),
-      (rows) => rows.filter((row) => row.ready === true).length >= this.cells.length,
-      timeoutMs,
-    );
+    for (const cell of this.cells) {
+      await until(
+        `an accepted heartbeat of ${cell.id}`,
+        () => scrape(cell.origin).then((samples) => total(samples, 'orca_relay_heartbeats_total', { answer: 'ok' })),
+        (count) => count > 0,
+        timeoutMs,
+      );
+    }
   }
 
   token(identity: HostIdentity, options: TokenOptions = {}): Promise<string> {
@@ -319,7 +324,8 @@ export class Fleet {
   /** Dials the cell of a grant. */
   async dial(identity: HostIdentity, grant: Grant, dial: Partial<HostDial> = {}): Promise<RawHost> {
     const token = dial.token ?? (await this.token(identity));
-    const options = { origin: grant.cellUrl, epoch: grant.assignmentEpoch, ...dial, token };
+    const now = () => this.clock.wallNow();
+    const options = { origin: grant.cellUrl, epoch: grant.assignmentEpoch, now, ...dial, token };
     const host = await RawHost.connect(identity, options);
     this.#hosts.push(host);
     return host;
@@ -341,6 +347,39 @@ export class Fleet {
        where user_id = $1 and relay_host_id = $2 order by cell_id`,
       [identity.userId, identity.relayHostId],
     );
+  }
+
+  /**
+   * Writes a move as the decision functions do: forced ends the host's lease at once, otherwise it retires in 60 s.
+   * Answers what the director grants next.
+   */
+  async move({ identity, grant }: Pick<Seated, 'identity' | 'grant'>, to: Node, forced: boolean): Promise<Grant> {
+    const from = this.cellAt(grant.cellUrl).id;
+    const host = [identity.userId, identity.relayHostId];
+    await this.database.query(
+      `with gone as (
+         delete from relay.lease where user_id = $1 and relay_host_id = $2 and $5
+       ), retiring as (
+         update relay.lease set state = 'retiring', retire_until = relay.now() + interval '60 s'
+         where user_id = $1 and relay_host_id = $2 and not $5
+       ), moved as (
+         update relay.assignment set cell_id = $4, epoch = epoch + 1 where user_id = $1 and relay_host_id = $2
+         returning epoch
+       )
+       insert into relay.change (kind, from_cell, to_cell, user_id, relay_host_id, epoch, rule, detail, at)
+       select 'moved', $3, $4, $1, $2, epoch, 'by-hand', jsonb_build_object('forced', $5::bool, 'retire_until',
+         case when not $5 then (extract(epoch from relay.now() + interval '60 s') * 1000)::bigint end), relay.now()
+       from moved`,
+      [...host, from, to.id, forced],
+    );
+    await this.advance(6_000);
+    return assign(this.director.origin, await this.token(identity), identity);
+  }
+
+  /** Where an invite stands: available, reserved, cooldown, expired, invalidated or consumed. */
+  async inviteState(inviteToken: string): Promise<unknown> {
+    const text = 'select relay.invite_state(i, relay.now()) as state from relay.invite i where token_hash = $1';
+    return (await this.database.query(text, [hashOf(inviteToken)]))[0]?.state;
   }
 
   /** What a cell counts as in use: physical, in flight and reserved units. */

@@ -32,6 +32,8 @@ export interface HostDial extends DialOptions {
   previous?: { generation: number; secret: string };
   /** Leave the cell's pings unanswered. */
   mute?: boolean;
+  /** The host's wall clock; the machine's when absent. */
+  now?: () => number;
   /** Keys that replace those of a good hello. */
   hello?: Record<string, unknown>;
 }
@@ -126,7 +128,7 @@ export class RawHost {
     const { fields } = opened;
     const issuedAt = Number(fields.issuedAt.readBigUInt64BE());
     const expiresAt = Number(fields.expiresAt.readBigUInt64BE());
-    const now = Date.now();
+    const now = (options.now ?? Date.now)();
     const wanted: [string, boolean][] = [
       ['relayOrigin', fields.relayOrigin.toString() === options.origin],
       ['challengeId', fields.challengeId.toString() === frame.challengeId],
