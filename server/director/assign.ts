@@ -53,6 +53,8 @@ export function createAssign(parts: AssignParts): (request: Request) => Promise<
 }
 
 async function readAsk(parts: AssignParts, request: Request): Promise<Ask | { refusal: Refusal }> {
+  // Taken before the first wait: one made after the peer hung up would never abort.
+  const { signal } = request;
   const identity = await authenticate(parts.tokens, request.header('authorization'));
   if ('refusal' in identity) return identity;
   const body = readJson(assignRequest, request.body);
@@ -63,7 +65,7 @@ async function readAsk(parts: AssignParts, request: Request): Promise<Ask | { re
     host: hostKey(identity.userId, identity.relayHostId),
     digest: hostDigest(identity.userId, identity.relayHostId),
     request: body,
-    signal: request.signal,
+    signal,
   };
 }
 

@@ -15,7 +15,8 @@ import type { Refusal } from './refusals.ts';
  * reserve cells (03, epoch minted); in db mode there is nothing of the kind, which is 0, and not null: "map incomplete".
  */
 const EPOCH_FLOOR = 0;
-const CALL_TIMEOUT_MS = 5_000;
+/** A commit whose reply comes later than this is found by the next ask, as any lost reply is (P1). */
+const CALL_TIMEOUT_MS = 3_000;
 /** A phone waits for its slot this long; the slot is one of the placement permits. */
 const RESOLVE_WAIT_MS = 5_000;
 const ROW_BUSY_RETRY_MS = 1_000;
@@ -61,14 +62,17 @@ export function openDesk({ clock, config, db, metrics }: RoleContext): Desk {
       if (!entry.ok) {
         return { ok: false, refusal: { reason: entry.reason, lane: name, retryAfterMs: entry.retryAfterMs } };
       }
+      let served = false;
       try {
-        return { ok: true, value: await work() };
+        const value = await work();
+        served = true;
+        return { ok: true, value };
       } catch (error) {
         if (!(error instanceof DatabaseError) || !error.retryable) throw error;
         const retryAfterMs = lane.promise();
         return { ok: false, refusal: { reason: 'database', lane: name, retryAfterMs, cause: error.kind } };
       } finally {
-        entry.leave();
+        entry.leave(served);
         meters.lanes();
       }
     },

@@ -27,8 +27,11 @@ export interface LaneOptions {
 
 export interface Pass {
   ok: true;
-  /** Frees the place; once, however often it is called. */
-  leave(): void;
+  /**
+   * Frees the place; once, however often it is called.
+   * @param served false when nothing was: how long a failure took says nothing about the rate
+   */
+  leave(served?: boolean): void;
 }
 export interface Refused {
   ok: false;
@@ -166,11 +169,11 @@ export class Lane {
     let left = false;
     return {
       ok: true,
-      leave: () => {
+      leave: (served = true) => {
         if (left) return;
         left = true;
         this.#running -= 1;
-        this.#measure(this.#clock.now() - admittedAt);
+        if (served) this.#measure(this.#clock.now() - admittedAt);
         this.#permits.giveBack();
       },
     };

@@ -11,7 +11,7 @@ import type { Refusal } from './refusals.ts';
  * gets it one, by the rules that hold for a caller who is not the host (03, assign).
  */
 
-const CALL_TIMEOUT_MS = 5_000;
+const CALL_TIMEOUT_MS = 3_000;
 
 export type CredentialKind = 'resume' | 'invite';
 

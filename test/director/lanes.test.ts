@@ -132,6 +132,17 @@ describe('a lane', () => {
     expect(Math.max(...told)).toBeLessThan(33_000);
   });
 
+  test('does not take an outage for the rate: nobody is sent away for longer because calls failed slowly', () => {
+    const one = lane({ queueMax: 0 });
+    serve(one, 100, 2);
+    for (let i = 0; i < 200; i += 1) {
+      const pass = admitted(one.enter(null));
+      clock.advance(3_000);
+      pass.leave(false);
+      expect(one.promise()).toBeLessThan(2_100);
+    }
+  });
+
   test('promises nothing beyond 5 min', () => {
     const one = lane({ queueMax: 0 });
     serve(one, 100, 15_000);

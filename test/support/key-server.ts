@@ -21,7 +21,7 @@ export interface KeyServer {
 
 export async function startKeyServer(): Promise<KeyServer> {
   const keys: JWK[] = [];
-  let signing: { kid: string; key: CryptoKey };
+  let signing: { kid: string; key: Awaited<ReturnType<typeof generateKeyPair>>['privateKey'] };
   let fetches = 0;
   let own: ((response: ServerResponse) => void) | null = null;
   const server = createServer((_, response) => {

@@ -5,6 +5,7 @@ interface Link {
   name: string;
   client: Socket;
   upstream: Socket;
+  muted: boolean;
 }
 
 /** Stands between a process and Postgres and fails as networks and servers do, for all connections or for some. */
@@ -13,8 +14,11 @@ export interface TcpProxy {
   through(url: string): string;
   /** Bytes vanish both ways and nothing closes: a black hole. New connections still work. */
   swallow(name: RegExp): number;
-  /** What the server says vanishes; what the client says arrives. For new connections too, until `open`. */
-  mute(): void;
+  /**
+   * What the server says vanishes; what the client says arrives. For new connections too, until `open`; with a pattern,
+   * only on connections whose client has said something like it since.
+   */
+  mute(trigger?: RegExp): void;
   /** Notifications vanish, everything else passes, as through a pooler that lends out sessions; until `open`. */
   deafen(): void;
   /** Cuts connections; new ones still work. */
@@ -32,6 +36,7 @@ export async function startProxy(serverUrl: string): Promise<TcpProxy> {
   const target = new URL(serverUrl);
   const links = new Set<Link>();
   let mode: 'open' | 'mute' | 'deaf' | 'refuse' = 'open';
+  let trigger: RegExp = /^/;
 
   const drop = ({ client, upstream }: Link) => {
     client.destroy();
@@ -42,18 +47,21 @@ export async function startProxy(serverUrl: string): Promise<TcpProxy> {
       client.destroy();
       return;
     }
-    const link: Link = { name: '', client, upstream: connect(Number(target.port), target.hostname) };
+    const upstream = connect(Number(target.port), target.hostname);
+    const link: Link = { name: '', client, upstream, muted: false };
     links.add(link);
     client.on('data', (bytes) => {
-      if (link.name === '') link.name = /application_name\0([^\0]*)\0/.exec(bytes.toString('latin1'))?.[1] ?? '';
-      link.upstream.write(bytes);
+      const text = bytes.toString('latin1');
+      if (link.name === '') link.name = /application_name\0([^\0]*)\0/.exec(text)?.[1] ?? '';
+      if (mode === 'mute' && trigger.test(text)) link.muted = true;
+      upstream.write(bytes);
     });
     const withoutNotifications = notificationFilter();
-    link.upstream.on('data', (bytes) => {
+    upstream.on('data', (bytes) => {
       const audible = withoutNotifications(bytes, mode === 'deaf');
-      if (mode !== 'mute') client.write(audible);
+      if (!link.muted) client.write(audible);
     });
-    for (const end of [client, link.upstream]) {
+    for (const end of [client, upstream]) {
       end.on('error', () => undefined);
       end.on('close', () => {
         links.delete(link);
@@ -83,8 +91,10 @@ export async function startProxy(serverUrl: string): Promise<TcpProxy> {
         client.removeAllListeners('data').resume();
         upstream.removeAllListeners('data').resume();
       }),
-    mute: () => {
+    mute: (said = /^/) => {
       mode = 'mute';
+      trigger = said;
+      for (const link of links) link.muted = said.source === '^';
     },
     deafen: () => {
       mode = 'deaf';
@@ -96,6 +106,7 @@ export async function startProxy(serverUrl: string): Promise<TcpProxy> {
     },
     open: () => {
       mode = 'open';
+      for (const link of links) link.muted = false;
     },
     names: () => [...links].map(({ name }) => name),
     stop: () =>
