@@ -154,15 +154,17 @@ export function openDatabase(options: DatabaseOptions): Database {
   };
 }
 
+/** One for each function and set of parameters. Their number is part of it: the server cuts a name at 63 bytes. */
+const statementNames = new Map<string, string>();
+
 function callConfig(fn: RelayFunction, shape: 'row' | 'value' | 'rows', params: object): pg.QueryConfig {
   const given = Object.entries(params).filter(([, value]) => value !== undefined);
   const args = given.map(([name], index) => `${name} => $${index + 1}`).join(', ');
-  return {
-    // Named: the server parses and plans each of the few forms once a connection.
-    name: `${fn}(${given.map(([name]) => name).join(',')})`.slice(0, 63),
-    text: shape === 'value' ? `select relay_v1.${fn}(${args}) as value` : `select * from relay_v1.${fn}(${args})`,
-    values: given.map(([, value]) => toParameter(value)),
-  };
+  const text = shape === 'value' ? `select relay_v1.${fn}(${args}) as value` : `select * from relay_v1.${fn}(${args})`;
+  const name = statementNames.get(text) ?? `${statementNames.size} ${fn}`;
+  statementNames.set(text, name);
+  // Named: the server parses and plans each of the few forms once a connection.
+  return { name, text, values: given.map(([, value]) => toParameter(value)) };
 }
 
 /** Objects and arrays are jsonb in this interface; pg would turn an array into a Postgres array. */

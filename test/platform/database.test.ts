@@ -50,6 +50,23 @@ describe('values', () => {
     expect(await database.call('cells', {})).toMatchObject([{ cell_id: 'c-call', admission: 'general', ready: null }]);
     expect(await database.call('changes_since', { cursor: null })).toMatchObject({ resync: 'start' });
   });
+
+  test('two calls of one function that differ in a late parameter alone go over one connection', async () => {
+    const database = open({ poolMax: 1 });
+    const install = {
+      user_id: 'user',
+      relay_host_id: 'aaaaaaaaaaaaaaaa',
+      cell_id: 'c-none',
+      incarnation: '00000000-0000-4000-8000-000000000000',
+      req_id: 'req',
+      relay_device_id: 'device',
+      new_token_hash: 'hash',
+      authorization_mode: 'authenticated-direct',
+    } as const;
+    expect(await database.call('install_credential', install)).toMatchObject({ outcome: 'stale_cell_incarnation' });
+    const other = { ...install, direct_auth_id: 'auth' };
+    expect(await database.call('install_credential', other)).toMatchObject({ outcome: 'stale_cell_incarnation' });
+  });
 });
 
 describe('errors have a kind', () => {
