@@ -28,8 +28,8 @@ test('only the signing key and the database have no default', () => {
     selfHostedKey: null,
     poolMax: 10,
     lanes: {
-      placement: { concurrency: 2, queueMax: 128, waitMs: 4000, retryAfterSeconds: 5 },
-      sticky: { concurrency: 1, queueMax: 64, waitMs: 2000, retryAfterSeconds: 2 },
+      placement: { concurrency: 2, queueMax: 4_096, waitMs: 4000, retryAfterSeconds: 5 },
+      sticky: { concurrency: 1, queueMax: 4_096, waitMs: 2000, retryAfterSeconds: 2 },
     },
     readinessGraceMs: { jwks: 900_000, sql: 180_000 },
     metricsKey: null,
