@@ -1,7 +1,7 @@
 import type { Clock } from '../clock.ts';
 import type { Database } from '../database.ts';
 import type { Logger } from '../log.ts';
-import type { RelayTokenVerifier } from '../tokens.ts';
+import type { AssignmentLease, LeaseClass, RelayTokenVerifier } from '../tokens.ts';
 import type { CellMetrics } from './cell-metrics.ts';
 import type { HostQueue } from './host-queue.ts';
 import type { LeaseKeeper } from './lease-keeper.ts';
@@ -34,6 +34,7 @@ export interface CellCore {
   splicer(): Splicer;
   /** Of the admission ledger, as it stands now. */
   watermark(): number;
+  inspectLease(lease: string | undefined, expected: Omit<AssignmentLease, 'cellUrl'>): Promise<LeaseClass>;
   /** This cell's public origin, as hosts dial it: it goes into the proof. */
   origin(): string;
   /** True from SIGTERM on, and once another process has this cell: nobody is let in any more. */

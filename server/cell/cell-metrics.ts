@@ -34,6 +34,9 @@ export function createCellMetrics(metrics: Metrics, gauges: CellGauges) {
     authentications: metrics.counter('orca_relay_control_authentications_total', 'Host proofs and their outcome', [
       'outcome',
     ]),
+    leaseShadow: metrics.counter('orca_relay_assignment_lease_shadow_total', 'Assignment leases that hosts showed', [
+      'class',
+    ]),
     controlCloses: metrics.counter('orca_relay_control_closes_total', 'Control sockets that closed', ['code', 'cause']),
     sessionEnds: metrics.counter('orca_relay_control_ends_total', 'Seats given up', ['cause']),
     rebinds: metrics.counter('orca_relay_control_rebinds_total', 'Controls rebound to a new socket'),

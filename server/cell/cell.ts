@@ -4,7 +4,7 @@ import { type ChangeStream, openChangeStream } from '../change-stream.ts';
 import { PreAuth } from '../pre-auth.ts';
 import type { ReadinessReport, RoleContext, RolePart } from '../role-part.ts';
 import type { HeartbeatLoad } from '../sql-interface.ts';
-import { createRelayTokenVerifier } from '../tokens.ts';
+import { createRelayTokenVerifier, inspectAssignmentLease } from '../tokens.ts';
 import { type App, selfTestPause } from '../uws.ts';
 import type { CellCore, CellIdentity } from './cell-core.ts';
 import { createCellMetrics } from './cell-metrics.ts';
@@ -153,6 +153,7 @@ class Cell implements RolePart {
       leases: new LeaseKeeper(() => core),
       splicer: () => this.#splicer as Splicer,
       watermark: () => this.#units.inclusionWatermark,
+      inspectLease: (lease, expected) => inspectAssignmentLease(config.signingKey, lease, expected, clock),
       origin: () => this.#context.origin(),
       closing: () => this.#closing,
       admitted: () => this.#splicer !== null && this.#heartbeat.heard,

@@ -26,7 +26,12 @@ export interface Hello {
 }
 
 /** The first frames of a control (`wire` 1.4, 1.8): hello within 2 s, challenge, proof within 10 s, then its activation. */
-export function beginHandshake(core: CellCore, session: ControlSession, socket: PeerSocket): void {
+export function beginHandshake(
+  core: CellCore,
+  session: ControlSession,
+  socket: PeerSocket,
+  lease: string | undefined,
+): void {
   if (core.closing()) {
     session.refuse('relay draining');
     return;
@@ -34,13 +39,19 @@ export function beginHandshake(core: CellCore, session: ControlSession, socket: 
   awaitFirstFrame(core.clock, socket, {
     late: 'host hello timeout',
     binary: 'host hello must be text',
-    text: (text) => readHello(core, session, socket, text),
+    text: (text) => readHello(core, session, socket, text, lease),
     refuse: (reason) => refuse(core, session, reason),
     gone: () => session.abandon(),
   });
 }
 
-function readHello(core: CellCore, session: ControlSession, socket: PeerSocket, text: string): void {
+function readHello(
+  core: CellCore,
+  session: ControlSession,
+  socket: PeerSocket,
+  text: string,
+  lease: string | undefined,
+): void {
   const read = hostFrames.read(text);
   if (!read.ok || read.frame.type !== 'host-hello') {
     refuse(core, session, 'invalid host hello');
@@ -53,7 +64,21 @@ function readHello(core: CellCore, session: ControlSession, socket: PeerSocket, 
     refuse(core, session, 'host key binding mismatch');
     return;
   }
+  guard(core.log, socket, inspectLease(core, session, hello.assignmentEpoch, lease));
   guard(core.log, socket, checkSeat(core, session, socket, hello, publicKey));
+}
+
+/** Only looked at: the row admits, and a lease that disagrees with it says something about a director. */
+async function inspectLease(
+  core: CellCore,
+  { host }: ControlSession,
+  epoch: number,
+  lease: string | undefined,
+): Promise<void> {
+  const found = await core.inspectLease(lease, { ...host, cellId: core.identity.cellId, epoch });
+  core.metrics.leaseShadow.inc({ class: found });
+  if (found === 'valid' || found === 'absent') return;
+  core.log.info({ event: 'orca_relay_assignment_lease_shadow', class: found });
 }
 
 async function checkSeat(

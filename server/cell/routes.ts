@@ -93,9 +93,10 @@ async function verifyThenAdmit(doors: Doors, request: UpgradeRequest, token: str
     capabilities,
     watermark: doors.units.inclusionWatermark,
   });
+  const lease = request.header('x-orca-relay-assignment-lease');
   return accepted(socket, () => {
     unit.opened();
-    beginHandshake(core, session, socket);
+    beginHandshake(core, session, socket, lease);
   });
 }
 
