@@ -1,19 +1,23 @@
 import { readdir } from 'node:fs/promises';
 import { availableParallelism, cpus } from 'node:os';
+import { extname } from 'node:path';
 import { type Bench, formatTable } from './table.ts';
 
-const NOT_BENCHES = new Set(['run.ts', 'table.ts']);
+/** `.js` once compiled, as `npm run bench` runs them: what is measured is the code that ships. */
+const EXTENSION = extname(import.meta.filename);
+const NOT_BENCHES = new Set(['run', 'table']);
 
 async function listBenches(): Promise<string[]> {
   const entries = await readdir(import.meta.dirname, { withFileTypes: true });
   return entries
-    .filter((entry) => entry.isFile() && entry.name.endsWith('.ts') && !NOT_BENCHES.has(entry.name))
-    .map((entry) => entry.name.slice(0, -'.ts'.length))
+    .filter((entry) => entry.isFile() && entry.name.endsWith(EXTENSION))
+    .map((entry) => entry.name.slice(0, -EXTENSION.length))
+    .filter((name) => !NOT_BENCHES.has(name))
     .sort();
 }
 
 async function load(name: string): Promise<Bench> {
-  const { bench } = (await import(`./${name}.ts`)) as { bench: Bench };
+  const { bench } = (await import(`./${name}${EXTENSION}`)) as { bench: Bench };
   return bench;
 }
 

@@ -1,5 +1,6 @@
 import { type ChildProcess, fork } from 'node:child_process';
 import { once } from 'node:events';
+import { extname } from 'node:path';
 
 /** What a measured server tells of itself. */
 export interface Usage {
@@ -17,10 +18,12 @@ export interface ServerProcess {
   stop(): void;
 }
 
-/** Runs `bench/servers/<name>.ts` in a process of its own. */
+const EXTENSION = extname(import.meta.filename);
+
+/** Runs `bench/servers/<name>` in a process of its own. */
 export async function startServer(name: string, args: string[] = []): Promise<ServerProcess> {
-  const child = fork(new URL(`../servers/${name}.ts`, import.meta.url), args, {
-    execArgv: ['--import', 'tsx', '--expose-gc'],
+  const child = fork(new URL(`../servers/${name}${EXTENSION}`, import.meta.url), args, {
+    execArgv: ['--expose-gc', ...(EXTENSION === '.ts' ? ['--import', 'tsx'] : [])],
   });
   const [{ port }] = (await Promise.race([once(child, 'message'), died(child, name)])) as [{ port: number }];
   return {
