@@ -66,7 +66,7 @@ async function makeTemplate(admin: pg.Client, url: string, rolePassword: string)
 }
 
 /** What is not committed yet belongs to the version under test. */
-async function applyCurrent(client: pg.Client, url: string): Promise<void> {
+export async function applyCurrent(client: pg.Client, url: string): Promise<void> {
   const file = path.join(migrationsFolder, 'current.sql');
   if (!existsSync(file)) return;
   const sql = await compile(migrateSettings(url), readFileSync(file, 'utf8'), { filename: file });

@@ -3,6 +3,7 @@ import { rmSync } from 'node:fs';
 import pg from 'pg';
 import { ensureDatabase, type RunningPostgres, startPostgres, temporaryDataDir } from '../../../server/dev/postgres.ts';
 import { migrate } from '../../../server/migrate.ts';
+import { applyCurrent } from '../../global-setup.ts';
 import { type FleetDatabase, freePort, type Role } from './fleet.ts';
 
 /** A server of a test's own, which it may stop, kill and start again on the same port. */
@@ -18,13 +19,26 @@ export interface OwnPostgres extends FleetDatabase {
 const ROLES: Role[] = ['relay_director', 'relay_cell', 'relay_operator', 'relay_monitor'];
 const NAME = 'relay';
 
+/** What is not committed yet belongs to the version under test. */
+async function withCurrent(url: string): Promise<void> {
+  const client = new pg.Client({ connectionString: url });
+  await client.connect();
+  try {
+    await applyCurrent(client, url);
+  } finally {
+    await client.end();
+  }
+}
+
 export async function startOwnPostgres(): Promise<OwnPostgres> {
   const dataDir = temporaryDataDir();
-  const options = { dataDir, durable: false, port: await freePort(), maxConnections: 100 };
+  // Durable: a crash must lose nothing that was committed.
+  const options = { dataDir, durable: true, port: await freePort(), maxConnections: 100 };
   const rolePassword = randomBytes(12).toString('hex');
   let server = await startPostgres(options);
   const url = await ensureDatabase(server, NAME);
   await migrate(url);
+  await withCurrent(url);
   const pool = new pg.Pool({ connectionString: url, max: 2 });
   pool.on('error', () => {});
   for (const role of ROLES) await pool.query(`alter role ${role} login password '${rolePassword}'`);

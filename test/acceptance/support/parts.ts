@@ -15,7 +15,11 @@ export interface Pair {
 /** A phone that knocks with a credential, and its host's answer: both ends of a splice. */
 export async function connectPair(host: RawHost, credential: string): Promise<Pair> {
   const phone = await RawPhone.knock(host.origin, host.identity.relayHostId, credential);
-  const open = await host.connOpen();
+  const refused = phone.peer.closed.then(({ code, reason }) => {
+    throw new Error(`the phone was refused: ${code} ${reason}`);
+  });
+  refused.catch(() => {});
+  const open = await Promise.race([host.connOpen(), refused]);
   const data = await host.attach(open);
   const hello = await phone.hello();
   if (!hello.ok) throw new Error(`pairing refused with ${hello.code}`);
