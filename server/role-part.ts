@@ -14,6 +14,8 @@ export interface RoleContext {
   clock: Clock;
   /** This process's own origin as clients reach it; known once it listens. */
   origin(): string;
+  /** The part says that this process must not go on: it stops listening at once, stops, and ends with an error. */
+  leave(reason: string): void;
 }
 
 export type DependencyState = { ok: true } | { ok: false; reason: string };

@@ -22,6 +22,8 @@ export interface RunningProcess {
   metrics: Metrics;
   /** Within 5 s, whatever its parts and the database do. Safe to call twice. */
   stop(): Promise<void>;
+  /** Resolves with the reason once a part has said that this process must not go on, and it has stopped. */
+  left: Promise<string>;
 }
 
 export interface StartOptions {
@@ -67,6 +69,10 @@ export async function startProcess(config: Config, options: StartOptions = {}): 
   try {
     await checkDatabase(db, log);
     let origin = config.publicUrl ?? '';
+    let leave: (reason: string) => void = () => undefined;
+    const leaving = new Promise<string>((resolve) => {
+      leave = resolve;
+    });
     const context: RoleContext = {
       config,
       db,
@@ -74,6 +80,11 @@ export async function startProcess(config: Config, options: StartOptions = {}): 
       metrics,
       clock: options.clock ?? systemClock,
       origin: () => origin,
+      leave(reason) {
+        log.error({ event: 'orca_relay_leaving', reason });
+        listener?.close();
+        leave(reason);
+      },
     };
     const parts = await createParts(context);
     const state = { stopping: false };
@@ -90,7 +101,8 @@ export async function startProcess(config: Config, options: StartOptions = {}): 
     const { port } = listener;
     log.info({ event: 'orca_relay_listening', origin, port, version: packageVersion });
     const stop = once(() => stopProcess(context, parts, state, listener as Listener));
-    return { port, origin, log, metrics, stop };
+    const left = leaving.then((reason) => stop().then(() => reason));
+    return { port, origin, log, metrics, stop, left };
   } catch (error) {
     listener?.destroy();
     await db.close();

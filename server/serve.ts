@@ -32,6 +32,11 @@ export async function serveConfig(config: Config, options: ServeOptions = {}): P
   running = await startProcess(config, { processMetrics: true, ...options });
   if (ended.asked()) await running.stop();
   surviveDatabaseRejections(running);
+  void running.left.then(async (reason) => {
+    await options.afterStop?.();
+    process.stderr.write(`orca-relay: ${reason}\n`);
+    process.exit(1);
+  });
   const { origin, port } = running;
   process.send?.({ listening: { origin, port } } satisfies ListeningMessage);
   return running;

@@ -107,9 +107,7 @@ class Cell implements RolePart {
     this.#heartbeat.stop();
     for (const session of this.#core.seats.sessions()) session.end('stale-incarnation');
     for (const socket of this.#sockets) socket.close('relay draining');
-    (this.#context as RoleContext & { leave?(reason: string): void }).leave?.(
-      'another process of this cell has taken over',
-    );
+    this.#context.leave('another process of this cell has taken over');
   }
 
   async #finish(farewell: Promise<void>): Promise<void> {
