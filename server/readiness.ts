@@ -19,13 +19,15 @@ export interface ReadinessChecks {
 
 /** Wire 2.11. Load balancers ask often, and a dependency in trouble must not be asked more for it. */
 const CACHE_MS = 10_000;
+/** A process that is only just starting should not have to wait that long for its first traffic. */
+const NOT_ACCEPTING_CACHE_MS = 1_000;
 
 /** Answers `/ready`: one check at a time, kept for 10 s, each dependency with its own grace. Never rejects. */
 export function createReadiness(checks: ReadinessChecks): () => Promise<ReadyVerdict> {
   const { clock, log } = checks;
   const lastGood: Partial<Record<Dependency, number>> = {};
   const inGrace = new Set<Dependency>();
-  let cached: { at: number; verdict: Promise<ReadyVerdict> } | null = null;
+  let cached: { until: number; verdict: Promise<ReadyVerdict> } | null = null;
 
   const judge = (dependency: Dependency, state: DependencyState): 'good' | 'grace' | 'lost' => {
     const now = clock.now();
@@ -60,7 +62,13 @@ export function createReadiness(checks: ReadinessChecks): () => Promise<ReadyVer
   };
 
   return () => {
-    if (cached === null || clock.now() - cached.at >= CACHE_MS) cached = { at: clock.now(), verdict: evaluate() };
-    return cached.verdict;
+    if (cached !== null && clock.now() < cached.until) return cached.verdict;
+    const started = clock.now();
+    const fresh = { until: started + CACHE_MS, verdict: evaluate() };
+    cached = fresh;
+    void fresh.verdict.then((verdict) => {
+      if (!verdict.ready && verdict.reason === 'not_accepting') fresh.until = started + NOT_ACCEPTING_CACHE_MS;
+    });
+    return fresh.verdict;
   };
 }

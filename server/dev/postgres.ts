@@ -56,6 +56,7 @@ const FAST_STOP_MS = 5_000;
 const IMMEDIATE_STOP_MS = 3_000;
 const LEFTOVER_BACKENDS_TIMEOUT_MS = 10_000;
 const CONNECT_TIMEOUT_MS = 2_000;
+const INVALID_PASSWORD = '28P01';
 
 /** Starts a private server on loopback, or takes over the one that runs on this folder. Throws {@link PostgresError}. */
 export async function startPostgres(options: PostgresOptions): Promise<RunningPostgres> {
@@ -175,14 +176,16 @@ async function adopt(cluster: Cluster, password: string): Promise<Address | null
   const deadline = performance.now() + ORPHAN_READY_TIMEOUT_MS;
   while (isAlive(found.pid) && performance.now() < deadline) {
     const now = readPostmaster(cluster.folder);
-    if (now?.ready && (await answers(urlOf(now.port, password, 'postgres')))) return now;
+    const answer = now?.ready ? await tryLogin(urlOf(now.port, password, 'postgres')) : 'silent';
+    if (now && answer === 'welcome') return now;
+    if (answer === 'refused') break;
     await sleep(POLL_MS * 10);
   }
   await stopServer(cluster.folder, found.pid, null);
   return null;
 }
 
-async function answers(url: string): Promise<boolean> {
+async function tryLogin(url: string): Promise<'welcome' | 'refused' | 'silent'> {
   const client = new pg.Client({
     connectionString: url,
     connectionTimeoutMillis: CONNECT_TIMEOUT_MS,
@@ -192,10 +195,9 @@ async function answers(url: string): Promise<boolean> {
   try {
     await client.connect();
     await client.query('select 1');
-    return true;
-  } catch {
-    // refused, a wrong password, still starting: all mean that this server is not to be used
-    return false;
+    return 'welcome';
+  } catch (error) {
+    return (error as pg.DatabaseError).code === INVALID_PASSWORD ? 'refused' : 'silent';
   } finally {
     await client.end().catch(() => undefined);
   }
@@ -293,7 +295,8 @@ async function stopServer(folder: string, pid: number, child: ChildProcess | nul
 
 function lastFatal(logFile: string): string {
   const lines = readFileSync(logFile, 'utf8').trim().split('\n');
-  return lines.filter((line) => /FATAL|PANIC|ERROR/.test(line)).at(-1) ?? lines.at(-1) ?? 'no reason given';
+  const line = lines.findLast((each) => /FATAL|PANIC|ERROR/.test(each)) ?? lines.at(-1) ?? '';
+  return line.replace(/^.*?(?:FATAL|PANIC|ERROR|LOG): +/, '') || 'no reason given';
 }
 
 function lastLine(text: string): string | undefined {
