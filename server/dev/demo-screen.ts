@@ -1,6 +1,8 @@
 import { SingleBar } from 'cli-progress';
 import { type Paint, painter } from './child-log.ts';
 
+export type Out = NodeJS.WritableStream & { isTTY?: boolean };
+
 export interface Bar {
   at(bytes: number): void;
   done(): void;
@@ -8,13 +10,13 @@ export interface Bar {
 
 /** What the demo shows: numbered steps and what came of each; progress bars only where a terminal can redraw them. */
 export class DemoScreen {
-  readonly #out: NodeJS.WriteStream;
+  readonly #out: Out;
   readonly #paint: Paint;
   #step = 0;
 
-  constructor(out: NodeJS.WriteStream, env: NodeJS.ProcessEnv) {
+  constructor(out: Out, env: NodeJS.ProcessEnv) {
     this.#out = out;
-    this.#paint = painter(out, env);
+    this.#paint = painter(out as NodeJS.WriteStream, env);
   }
 
   step(title: string): void {

@@ -14,7 +14,7 @@ import { packageVersion } from '../package-root.ts';
 import { Problem } from '../problem.ts';
 import { serveDemoPhone } from './demo-desktop.ts';
 import { DemoPhone } from './demo-phone.ts';
-import { DemoScreen } from './demo-screen.ts';
+import { DemoScreen, type Out } from './demo-screen.ts';
 
 export interface DemoOptions {
   /** Origins. */
@@ -22,7 +22,7 @@ export interface DemoOptions {
   selfHostedKey: string;
   /** How much goes each way. */
   mib: number;
-  out?: NodeJS.WriteStream;
+  out?: Out;
 }
 
 const ONLINE_TIMEOUT_MS = 30_000;

@@ -1,4 +1,7 @@
-import { afterAll, afterEach, beforeAll, describe, expect, test } from 'vitest';
+import { randomBytes } from 'node:crypto';
+import { afterAll, afterEach, beforeAll, describe, expect, test, vi } from 'vitest';
+import { WebSocket } from 'ws';
+import * as browser from '../../client/browser.ts';
 import {
   createPhone,
   type MessageStream,
@@ -307,4 +310,35 @@ test('eight phones that come at once are all served, a ninth when one of them le
     () => host.connections.filter(({ stream }) => stream.end === null).length,
     (live) => live === 0,
   );
+});
+
+test('the phone for browsers does the same over the global WebSocket', async () => {
+  const host = await startHost();
+  vi.stubGlobal('WebSocket', WebSocket);
+  try {
+    const { stream, endpoint } = await browser.pairWithInvite(await host.host.invite('device-browser'));
+    const { token, hash } = browser.newResumeToken();
+    expect(await ask(stream, `provision ${hash}`)).toMatchObject({ currentVersion: 1 });
+    stream.close();
+    expect((await stream.closed).code).toBe(1000);
+    const phone = browser.createPhone({
+      directorOrigins: [fleet.director.origin],
+      relayHostId: host.host.names.relayHostId,
+      endpoint,
+      resumeTokens: [token],
+    });
+    phones.push(phone);
+    const first = phone.next('connected');
+    phone.start();
+    const connection = await first;
+    const file = randomBytes(3 * 1_048_576);
+    const sending = connection.stream.send(file);
+    expect(Buffer.from((await connection.stream.receive()) as Uint8Array).equals(file)).toBe(true);
+    await sending;
+    const again = phone.next('connected');
+    connection.stream.terminate();
+    await echoes((await again).stream);
+  } finally {
+    vi.unstubAllGlobals();
+  }
 });

@@ -26,11 +26,12 @@ interface Armed {
 }
 
 /** The real network and the real clock, watched: sockets can be cut from outside, and timers fired before their time. */
-export function recordingPorts() {
+export function recordingPorts(now: () => number = systemClock.now) {
   const sockets: RecordedSocket[] = [];
   const armed = new Set<Armed>();
   const open = fromElsewhere();
   let posts = 0;
+  let held: Promise<void> = Promise.resolve();
 
   const openSocket: OpenSocket = (target, handlers) => {
     const socket = open(target, handlers);
@@ -49,7 +50,7 @@ export function recordingPorts() {
   };
 
   const clock: Clock = {
-    now: systemClock.now,
+    now,
     after(ms, run) {
       const entry: Armed = {
         ms,
@@ -72,8 +73,9 @@ export function recordingPorts() {
   const ports: Partial<Ports> = {
     openSocket,
     clock,
-    fetch: (input, init) => {
+    fetch: async (input, init) => {
       posts += 1;
+      await held;
       return fetch(input, init);
     },
   };
@@ -82,6 +84,14 @@ export function recordingPorts() {
     ports,
     sockets,
     posts: () => posts,
+    /** Nothing that is asked over HTTP goes out until the function that this returns is called. */
+    holdPosts(): () => void {
+      let release = () => {};
+      held = new Promise((resolve) => {
+        release = resolve;
+      });
+      return () => release();
+    },
     armed: (matches: (ms: number) => boolean) => [...armed].filter(({ ms }) => matches(ms)),
     /** Fires what is armed for such a time; waits for it to be armed first. */
     fireTimers(matches: (ms: number) => boolean): void {
