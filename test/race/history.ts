@@ -1,0 +1,44 @@
+import type { Change } from '../../server/sql-interface.ts';
+import type { FreshDatabase } from '../support/database.ts';
+
+type Row = Pick<Change, 'id' | 'kind' | 'from_cell' | 'to_cell' | 'relay_host_id' | 'epoch'>;
+
+/**
+ * What the change log says about every host, held against the promises: epochs strictly rise from 1 (P1), each epoch
+ * belongs to one cell (P2), a move leaves the cell that the host was on, and the last placement is the row. Returns what
+ * is wrong, a line each.
+ */
+export async function historyProblems(db: FreshDatabase): Promise<string[]> {
+  const changes = await db.query<Row>(
+    `select c.id, c.kind, c.from_cell, c.to_cell, c.relay_host_id, c.epoch from relay.change c
+     where c.relay_host_id is not null order by c.id`,
+  );
+  const rows = await db.query<{ relay_host_id: string; cell_id: string; epoch: number }>(
+    'select a.relay_host_id, a.cell_id, a.epoch from relay.assignment a',
+  );
+  const byHost = new Map<string, Row[]>(rows.map(({ relay_host_id }) => [relay_host_id, []]));
+  for (const change of changes) byHost.get(change.relay_host_id ?? '')?.push(change);
+  return rows.flatMap(({ relay_host_id, cell_id, epoch }) => {
+    const { problems, last } = follow(byHost.get(relay_host_id) ?? []);
+    if (last.cell !== cell_id || last.epoch !== epoch) {
+      problems.push(`the row says ${cell_id}@${epoch}, the log ${last.cell}@${last.epoch}`);
+    }
+    return problems.map((problem) => `${relay_host_id}: ${problem}`);
+  });
+}
+
+function follow(changes: readonly Row[]): { problems: string[]; last: { cell: string | null; epoch: number } } {
+  const problems: string[] = [];
+  let last: { cell: string | null; epoch: number } = { cell: null, epoch: 0 };
+  for (const { kind, from_cell, to_cell, epoch } of changes) {
+    if (kind === 'placed' || kind === 'moved') {
+      if ((epoch ?? 0) <= last.epoch) problems.push(`epoch ${epoch} after ${last.epoch}`);
+      if (kind === 'moved' && from_cell !== last.cell) problems.push(`moved from ${from_cell}, was on ${last.cell}`);
+      if (kind === 'placed' && last.cell !== null) problems.push('placed twice');
+      last = { cell: to_cell, epoch: epoch ?? 0 };
+    } else if (kind === 'granted' && (to_cell !== last.cell || epoch !== last.epoch)) {
+      problems.push(`granted on ${to_cell}@${epoch}, was on ${last.cell}@${last.epoch}`);
+    }
+  }
+  return { problems, last };
+}
