@@ -96,7 +96,7 @@ export class Refusals {
   /** @param host digest */
   refuse(route: Route, refusal: Refusal, host?: string): Reply {
     const answer = REFUSALS[refusal.reason];
-    const seconds = answer.retryAfter === 'lane' ? Math.max(1, Math.ceil((refusal.retryAfterMs ?? 0) / 1_000)) : null;
+    const seconds = answer.retryAfter === 'lane' ? wholeSeconds(refusal.retryAfterMs ?? 0) : null;
     this.note(route, refusal, host, seconds);
     return {
       status: answer.status,
@@ -145,4 +145,9 @@ export class Refusals {
     const window: Window = { suppressed: 0, timer: this.#clock.setTimeout(close, WINDOW_MS), close };
     this.#windows.set(key, window);
   }
+}
+
+/** At least one; a sum of monotonic times that is a hair over a whole second is that second. */
+function wholeSeconds(ms: number): number {
+  return Math.max(1, Math.ceil(Math.round(ms) / 1_000));
 }

@@ -181,6 +181,7 @@ describe('refusals', () => {
     ][]) {
       for (const [retryAfterMs, expected] of [
         [0, '1'],
+        [5_000.000_000_1, '5'],
         [1_001, '2'],
       ] as const) {
         const reply = refusals.refuse('assign', { reason, retryAfterMs });
