@@ -161,6 +161,9 @@ const VARIABLES = {
 type VariableName = keyof typeof VARIABLES;
 type ValueOf<N extends VariableName> = (typeof VARIABLES)[N] extends Variable<infer T> ? T : never;
 
+/** Every variable that a process reads. */
+export const VARIABLE_NAMES = Object.keys(VARIABLES);
+
 function optional(variable: Variable<number>): Variable<number | null> {
   return { schema: variable.schema, accepts: variable.accepts, fallback: null };
 }

@@ -1,5 +1,8 @@
+import { readFileSync } from 'node:fs';
+import path from 'node:path';
 import { describe, expect, test } from 'vitest';
-import { ConfigError, type Environment, readConfig } from '../../server/config.ts';
+import { ConfigError, type Environment, readConfig, VARIABLE_NAMES } from '../../server/config.ts';
+import { packageRoot } from '../../server/package-root.ts';
 
 const needed = {
   ORCA_RELAY_ASSIGNMENT_SIGNING_KEY: 'k'.repeat(32),
@@ -88,6 +91,15 @@ describe('a bad value is one line that names the variable', () => {
       'ORCA_RELAY_ASSIGNMENT_SIGNING_KEY is not set: it takes a secret of at least 32 bytes, the same on every director and cell',
     );
   });
+});
+
+test('the README has every variable', () => {
+  const readme = readFileSync(path.join(packageRoot, 'README.md'), 'utf8');
+  const named = (name: string) =>
+    readme.includes(`\`${name}\``) ||
+    // a lane's four stand in one line: the first in full, the others by their ends
+    readme.includes(`${name.replace(/_(?:QUEUE_MAX|WAIT_MS|RETRY_AFTER_SECONDS)$/, '')}_CONCURRENCY`);
+  expect(VARIABLE_NAMES.filter((name) => !named(name))).toEqual([]);
 });
 
 describe('values that belong together', () => {
