@@ -1,5 +1,7 @@
 import { Writable } from 'node:stream';
-import { afterAll, beforeAll, expect, test } from 'vitest';
+import { afterAll, beforeAll, expect, test, vi } from 'vitest';
+import { startDesktop } from '../../client/examples/desktop.ts';
+import { keepConnected, pairPhone } from '../../client/examples/phone.ts';
 import { runDemo } from '../../server/dev/demo.ts';
 import { runCommand } from '../../server/dev/demo-desktop.ts';
 import { Fleet } from '../acceptance/support/fleet.ts';
@@ -58,4 +60,23 @@ test.each([
   ['', ': command not found'],
 ])('its shell starts nothing: %j', (line, output) => {
   expect(runCommand(line)).toBe(output);
+});
+
+test('the examples of the guide do what it says', async () => {
+  const said: unknown[] = [];
+  const log = vi.spyOn(console, 'log').mockImplementation((text) => said.push(text));
+  const host = startDesktop(fleet.director.origin, selfHostedKey);
+  try {
+    await host.online(AbortSignal.timeout(10_000));
+    const pairing = await pairPhone(await host.invite('device-of-the-guide'));
+    const phone = keepConnected(pairing, () => undefined);
+    const { stream } = await phone.next('connected');
+    await stream.send(JSON.stringify({ ask: 'echo', text: 'hello' }));
+    expect(await stream.receive()).toBe('hello');
+    phone.stop();
+    expect(said).toEqual([`reachable through ${pairing.endpoint.cellUrl}`]);
+  } finally {
+    host.stop();
+    log.mockRestore();
+  }
 });
