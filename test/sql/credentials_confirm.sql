@@ -1,6 +1,6 @@
 -- confirm_resume and revoke_device: every outcome (wire 2.10; S9, S10, S14). A basis that is closed, too old or of another
 -- generation is the cell's to leave out (S5, S11): then there is none.
-select plan(36);
+select plan(37);
 
 create function pg_temp.h(name text) returns text language sql as $$ select rpad(translate(name, ' ''', '__'), 43, '_') $$;
 create function pg_temp.confirm(req text, conn text, version int default null, device text default 'phone')
@@ -46,10 +46,15 @@ select is(pg_temp.confirm('c1', 'conn-1', 2), pg_temp.nothing('confirmation_tupl
 
 -- S14: confirm and rotation, in both orders
 select is(pg_temp.install('i2', 'two'), 'committed', 'S14 a rotation');
-select is(pg_temp.confirm('c2', 'conn-1', 1), row('confirmed', 2, 'grace', false, pg_temp.days(30), pg_temp.days(1))::relay_v1.confirm_resume_result,
+select test_clock.advance('12 hours');
+select is(pg_temp.confirm('c2', 'conn-1', 1),
+  row('confirmed', 2, 'grace', false, pg_temp.days(30) - interval '12 hours', pg_temp.days(1) - interval '12 hours')::relay_v1.confirm_resume_result,
   'S14 the version before is confirmed under grace, and not renewed');
-select is(pg_temp.confirm('c3', 'conn-3', 2), row('confirmed', 2, 'current', true, pg_temp.days(30), pg_temp.days(1))::relay_v1.confirm_resume_result,
-  'S14 the new one is');
+select is((select resume_expires_at from relay.device), pg_temp.days(30) - interval '12 hours', 'S14 nor is the one after it');
+select is(pg_temp.confirm('c3', 'conn-3', 2),
+  row('confirmed', 2, 'current', true, pg_temp.days(30), pg_temp.days(1) - interval '12 hours')::relay_v1.confirm_resume_result,
+  'S14 which is when it resumes');
+select test_clock.advance('-12 hours');
 select is(pg_temp.confirm('c1', 'conn-1'), row('confirmed', 1, 'current', true, pg_temp.days(29), null)::relay_v1.confirm_resume_result,
   'S14 a replay from before the rotation answers as then');
 select is(pg_temp.install('i3', 'three'), 'committed', 'S14 another rotation');

@@ -1,5 +1,5 @@
 -- open_connection: every row of its table and of seat_for_phone; credential_owner (S8, S9, S16, S26; wire 2.4, 2.10).
-select plan(42);
+select plan(43);
 
 create function pg_temp.h(name text) returns text language sql as $$ select rpad(translate(name, ' ''', '__'), 43, '_') $$;
 create function pg_temp.at(clock text) returns timestamptz language sql as $$ select ('2030-01-01 ' || clock || '+00')::timestamptz $$;
@@ -104,8 +104,13 @@ select is(array[(pg_temp.open('current')).outcome, (pg_temp.open('before')).outc
 select is(pg_temp.owner('current', 'resume'), null, 'and nobody''s');
 
 insert into relay.device (user_id, relay_host_id, relay_device_id, current_hash, version, resume_expires_at, installed_at)
-values ('user-1', 'hostAAAAAAAAAAAA', 'phone again', pg_temp.h('current'), 1, relay.now() + interval '1 day', relay.now());
+values ('user-1', 'hostAAAAAAAAAAAA', 'phone again', pg_temp.h('current'), 1, relay.now() + interval '1 day', pg_temp.at('00:00') - interval '1 day');
 select is((pg_temp.open('current')).relay_device_id, 'phone again', 'of two devices with one token the one that works');
+insert into relay.device (user_id, relay_host_id, relay_device_id, current_hash, version, resume_expires_at, previous_hash, grace_expires_at,
+  installed_at)
+values ('user-1', 'hostAAAAAAAAAAAA', 'phone that had it', pg_temp.h('newer'), 2, relay.now() + interval '1 day', pg_temp.h('current'),
+  relay.now() + interval '1 day', relay.now());
+select is((pg_temp.open('current')).accepted_as, 'current', 'and rather the one whose current token it is');
 update relay.invite set expires_at = relay.now() + interval '1 minute', invalidated_at = relay.now() where token_hash = pg_temp.h('spare');
 update relay.invite set expires_at = relay.now() + interval '1 minute', consumed_at = relay.now() where token_hash = pg_temp.h('invite');
 select is(array[(pg_temp.open('spare')).outcome, (pg_temp.open('invite')).outcome], array['unknown_credential', 'unknown_credential'],
