@@ -19,6 +19,14 @@ import type { Refusals } from './refusals.ts';
 
 const PREFIX = '/v1/connect/';
 
+const UPGRADE_REFUSALS = {
+  'query-string': { status: 400, error: 'invalid_request' },
+  'bad-host-id': { status: 429, error: 'invalid_request' },
+  'pre-auth-budget': { status: 429, error: 'too_many_connections' },
+  stopping: { status: 503, error: 'assignments_temporarily_unavailable' },
+} as const;
+type UpgradeRefusal = keyof typeof UPGRADE_REFUSALS;
+
 type Stage = 'silent' | 'looking' | 'answered';
 
 interface Phone {
@@ -47,6 +55,7 @@ export class InviteMover {
   readonly #refusals: Refusals;
   readonly #preAuth: PreAuth;
   readonly #answers;
+  readonly #refused;
   readonly #phones = new Set<Socket<Phone>>();
   #stopped = false;
 
@@ -56,6 +65,10 @@ export class InviteMover {
     this.#log = log;
     this.#refusals = refusals;
     this.#preAuth = new PreAuth(clock);
+    this.#refused = metrics.counter('orca_relay_upgrades_refused_total', 'WebSocket upgrades refused', [
+      'path',
+      'reason',
+    ]);
     this.#answers = metrics.counter('orca_relay_invite_closes_total', 'Phones answered by a director', ['reason']);
   }
 
@@ -89,12 +102,19 @@ export class InviteMover {
 
   /** In the order of wire 1.3. */
   #admit(request: UpgradeRequest): Phone | { refuse: Reply } {
-    if (request.query !== '') return { refuse: { status: 400, json: { error: 'invalid_request' } } };
+    if (request.query !== '') return this.#refuse('query-string');
     const id = relayHostId.safeParse(pathTail(request.path, PREFIX));
-    if (!id.success || this.#stopped) return { refuse: { status: 429, json: { error: 'invalid_request' } } };
+    if (!id.success) return this.#refuse('bad-host-id');
+    if (this.#stopped) return this.#refuse('stopping');
     const slot = this.#preAuth.admit(sourceAddress(request.header('x-forwarded-for'), request.remoteAddress));
-    if (!slot) return { refuse: { status: 429, json: { error: 'assignments_temporarily_unavailable' } } };
+    if (!slot) return this.#refuse('pre-auth-budget');
     return { relayHostId: id.data, slot, stage: 'silent', timer: undefined, gone: new AbortController() };
+  }
+
+  #refuse(reason: UpgradeRefusal): { refuse: Reply } {
+    this.#refused.inc({ path: 'connect', reason });
+    const { status, error } = UPGRADE_REFUSALS[reason];
+    return { refuse: { status, json: { error } } };
   }
 
   #read(ws: Socket<Phone>, phone: Phone, data: ArrayBuffer, isBinary: boolean): void {
