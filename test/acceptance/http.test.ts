@@ -35,7 +35,7 @@ describe('health and readiness', () => {
 
   test('S1 with a dead key server at boot /ready is 503 while /health is 200', async () => {
     const dead = { ORCA_RELAY_JWKS_URL: `http://127.0.0.1:${await freePort()}/jwks.json` };
-    const nodes: Node[] = [await fleet.addDirector(dead)];
+    const nodes: Node[] = [await fleet.addDirector(dead), await fleet.addCell({ region: 'nowhere', env: dead })];
     for (const node of nodes) {
       await node.start();
       expect((await get(node.origin, '/health')).status).toBe(200);

@@ -134,6 +134,24 @@ describe('a phone slower than its host', () => {
   });
 });
 
+test('a host slower than its phone is treated the same way', async () => {
+  const { pair, cell } = await pairIn('pausing');
+  const got = collect(pair.data);
+  const { frames, digest } = numbered(256);
+  pair.data.socket.pause();
+  for (const frame of frames) pair.phone.peer.send(frame);
+  await fleet.advance(9_000, 1_000);
+  expect(await queuedBytes(cell)).toBeLessThanOrEqual(2 * MIB);
+  pair.data.socket.resume();
+  await until(
+    'all of it',
+    () => got.bytes(),
+    (bytes) => bytes === 16 * MIB,
+    15_000,
+  );
+  expect(got.digest()).toBe(digest);
+});
+
 describe('with pausing switched off', () => {
   test('a slow phone still loses nothing within the bounds', async () => {
     const { pair, cell } = await pairIn('queueing');

@@ -2,6 +2,8 @@ import { afterAll, afterEach, beforeAll, describe, expect, test } from 'vitest';
 import { Fleet, type FleetDatabase, type Node, type Seated } from '../acceptance/support/fleet.ts';
 import { newId, newIdentity } from '../acceptance/support/identity.ts';
 import { askAssign, askResolve, connectPair, type Grant, installDevice } from '../acceptance/support/parts.ts';
+import { UpgradeRefused } from '../acceptance/support/peer.ts';
+import { RawHost } from '../acceptance/support/raw-host.ts';
 import { RawPhone } from '../acceptance/support/raw-phone.ts';
 import { proxyBefore, type TcpProxy } from '../acceptance/support/tcp-proxy.ts';
 import { until } from '../acceptance/support/wait.ts';
@@ -153,6 +155,43 @@ describe('a host moved away', () => {
     expect([4409, 4503]).toContain((await phone.refused()).code);
   }
 });
+
+test('a pool that everybody waits for sheds new hosts with 503 and Retry-After, but not one that rebinds', async () => {
+  const seated = await fleet.seat();
+  const device = await installDevice(seated.host);
+  proxy.stall();
+  const phones = await Promise.all(
+    Array.from({ length: 30 }, () =>
+      RawPhone.knock(seated.grant.cellUrl, seated.identity.relayHostId, device.resumeToken),
+    ),
+  );
+  const newcomer = newIdentity();
+  const dial = { origin: seated.grant.cellUrl, epoch: 1, token: await fleet.token(newcomer) };
+  const shed = await until(
+    'a new host shed',
+    () =>
+      RawHost.upgrade(newcomer, dial).then(
+        ({ peer }) => peer.drop(),
+        (error) => error,
+      ),
+    (seen) => seen instanceof UpgradeRefused,
+  );
+  expect(shed).toMatchObject({ status: 503, headers: { 'retry-after': '2' } });
+  const rebind = await RawHost.upgrade(seated.identity, { ...dial, token: await fleet.token(seated.identity) });
+  expect(rebind.peer.isOpen).toBe(true);
+  proxy.restore();
+  for (const phone of phones) phone.peer.drop();
+  rebind.drop();
+  await until(
+    'new hosts taken again',
+    () =>
+      RawHost.upgrade(newcomer, dial).then(
+        ({ peer }) => peer.drop(),
+        (error) => error,
+      ),
+    (seen) => seen === undefined,
+  );
+}, 30_000);
 
 test('with the database black-holed hosts stay, and new work is refused in bounded time (incidents 20, 27)', async () => {
   const seated = await fleet.seat();

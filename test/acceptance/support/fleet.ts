@@ -251,30 +251,54 @@ export class Fleet {
   /** Registers a cell and prepares its process, which the caller starts. */
   async addCell(spec: CellSpec = {}): Promise<Node> {
     const port = await freePort();
-    const id = spec.id ?? `c${this.cells.length + 1}`;
-    const region = spec.region ?? 'us-central1';
-    const capacity = spec.capacity ?? 900;
-    const env: Record<string, string> = {
+    const node = this.#node(spec.id ?? `c${this.cells.length + 1}`, port, {
       ...this.#env('cell', port, this.database.urlFor('relay_cell')),
-      ORCA_RELAY_CELL_ID: id,
-      ORCA_RELAY_REGION: region,
-      ORCA_RELAY_CELL_URL: `http://127.0.0.1:${port}`,
-      ORCA_RELAY_CELL_CAPACITY: String(capacity),
+      ORCA_RELAY_REGION: spec.region ?? 'us-central1',
+      ORCA_RELAY_CELL_CAPACITY: String(spec.capacity ?? 900),
+      ...(spec.limit === undefined
+        ? {}
+        : {
+            ORCA_RELAY_CELL_CONNECTION_HARD_CAP: String(spec.limit.hardCap),
+            ORCA_RELAY_CELL_CONNECTION_UNOBSERVED_BOUND: String(spec.limit.unobservedBound),
+          }),
       ...spec.env,
-    };
-    if (spec.limit !== undefined) {
-      env.ORCA_RELAY_CELL_CONNECTION_HARD_CAP = String(spec.limit.hardCap);
-      env.ORCA_RELAY_CELL_CONNECTION_UNOBSERVED_BOUND = String(spec.limit.unobservedBound);
-    }
-    const { limit } = spec;
-    await this.database.query(
-      `select relay_v1.register_cell(cell_id => $1, url => $2, region => $3, capacity_units => $4,
-         connection_hard_cap => $5, connection_unobserved_bound => $6)`,
-      [id, `http://127.0.0.1:${port}`, region, capacity, limit?.hardCap ?? null, limit?.unobservedBound ?? null],
-    );
-    const node = this.#node(id, port, env);
+    });
+    node.env.ORCA_RELAY_CELL_ID = node.id;
+    node.env.ORCA_RELAY_CELL_URL = node.origin;
+    await this.#register(node, spec);
     this.cells.push(node);
     return node;
+  }
+
+  /** Prepares a process that is both director and cell, as a self-hoster runs it. */
+  async addCombined(selfHostedKey: string): Promise<Node> {
+    const port = await freePort();
+    const {
+      ORCA_RELAY_AUTH_ISSUER: _issuer,
+      ORCA_RELAY_JWKS_URL: _keys,
+      ...env
+    } = this.#env('combined', port, this.database.url);
+    const node = this.#node('combined', port, { ...env, ORCA_RELAY_SELF_HOSTED_KEY: selfHostedKey });
+    await this.#register(node, {});
+    this.directors.push(node);
+    this.cells.push(node);
+    return node;
+  }
+
+  async #register(node: Node, { region, capacity, limit }: CellSpec): Promise<void> {
+    const [row] = await this.database.query(
+      `select relay_v1.register_cell(cell_id => $1, url => $2, region => $3, capacity_units => $4,
+         connection_hard_cap => $5, connection_unobserved_bound => $6) as answer`,
+      [
+        node.id,
+        node.origin,
+        region ?? 'us-central1',
+        capacity ?? 900,
+        limit?.hardCap ?? null,
+        limit?.unobservedBound ?? null,
+      ],
+    );
+    if (row?.answer !== 'ok') throw new Error(`register_cell answered ${row?.answer}`);
   }
 
   /** Another process of the same cell: same name, another port behind the same registered origin. */
@@ -394,7 +418,7 @@ export class Fleet {
 
   async stop(): Promise<void> {
     for (const host of this.#hosts) host.peer.drop();
-    await Promise.all([...this.directors, ...this.cells].map((node) => node.stop()));
+    await Promise.all([...new Set([...this.directors, ...this.cells])].map((node) => node.stop()));
     await this.issuer.stop();
     if (this.#ownsDatabase) await this.database.drop();
   }
