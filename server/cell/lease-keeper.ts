@@ -9,8 +9,13 @@ import { type HostName, hostKey } from './seats.ts';
 /** A flush slower than this is logged, clean or not. */
 const SLOW_FLUSH_MS = 250;
 
+/** Ticks come a little early or late: one that is this close to being due is due. */
+const TICK_SLACK_MS = 1_000;
+
 interface Upkeep {
   dueAt: number;
+  /** The tick that asked for the renewal under way: the next one counts from there, not from the answer. */
+  askedAt: number;
   inFlight: boolean;
 }
 
@@ -55,7 +60,8 @@ export class LeaseKeeper {
 
   /** From now on the session's lease is kept alive. */
   keep(session: ControlSession): void {
-    this.#upkeep.set(session, { dueAt: this.#core.clock.now() + LIMITS.firstRenewalMs, inFlight: false });
+    const now = this.#core.clock.now();
+    this.#upkeep.set(session, { dueAt: now + LIMITS.firstRenewalMs, askedAt: now, inFlight: false });
   }
 
   forget(session: ControlSession): void {
@@ -66,13 +72,13 @@ export class LeaseKeeper {
   /** Called at every tick of the session. */
   renewIfDue(session: ControlSession): void {
     const upkeep = this.#upkeep.get(session);
-    if (upkeep === undefined || upkeep.inFlight || upkeep.dueAt > this.#core.clock.now()) return;
-    this.#enqueue(session);
+    if (upkeep === undefined || upkeep.inFlight) return;
+    if (upkeep.dueAt - TICK_SLACK_MS <= this.#core.clock.now()) this.#enqueue(session, upkeep);
   }
 
   /** All of them, now: what this cell knows of its hosts may be out of date. */
   renewAll(): void {
-    for (const [session, upkeep] of this.#upkeep) if (!upkeep.inFlight) this.#enqueue(session);
+    for (const [session, upkeep] of this.#upkeep) if (!upkeep.inFlight) this.#enqueue(session, upkeep);
     this.#flush();
   }
 
@@ -103,8 +109,9 @@ export class LeaseKeeper {
     this.#queue.clear();
   }
 
-  #enqueue(session: ControlSession): void {
-    if (this.#stopped) return;
+  #enqueue(session: ControlSession, upkeep: Upkeep): void {
+    if (this.#stopped || this.#queue.has(session)) return;
+    upkeep.askedAt = this.#core.clock.now();
     this.#queue.add(session);
     if (this.#queue.size >= LIMITS.renewalBatchRows) this.#flush();
     else if (this.#queue.size === 1) {
@@ -177,7 +184,7 @@ export class LeaseKeeper {
 
   #renewed(session: ControlSession): void {
     const upkeep = this.#upkeep.get(session);
-    if (upkeep !== undefined) upkeep.dueAt = this.#core.clock.now() + LIMITS.renewalIntervalMs;
+    if (upkeep !== undefined) upkeep.dueAt = upkeep.askedAt + LIMITS.renewalIntervalMs;
   }
 
   #reacquire(session: ControlSession): void {

@@ -49,6 +49,12 @@ export class HandClock implements Clock {
     return this.#timers.size;
   }
 
+  /** The process was stopped for so long: whatever fell due meanwhile fires now, late. */
+  sleep(ms: number): void {
+    this.#now += ms;
+    this.advance(0);
+  }
+
   /** Turns the clock forward, firing everything that falls due on the way. */
   advance(ms: number): void {
     const end = this.#now + ms;
