@@ -41,11 +41,15 @@ function follow(socket: WebSocket): { count: number; bytes: number; ordered: boo
   return seen;
 }
 
-/** Fills the target until bytes wait in the relay. */
+/** Fills the target until bytes wait in the relay, and the kernels have taken all they will. */
 async function stall(pair: Pair, frameBytes: number, frames: number): Promise<void> {
   pair.client.pause();
   for (let i = 0; i < frames; i++) pair.host.send(numbered(i, frameBytes));
-  await until(() => relay.splicer.queuedBytes > 0);
+  let before = -1;
+  while (relay.splicer.queuedBytes === 0 || relay.splicer.queuedBytes !== before) {
+    before = relay.splicer.queuedBytes;
+    await new Promise((resolve) => setTimeout(resolve, 30));
+  }
 }
 
 async function metric(name: string): Promise<string> {
