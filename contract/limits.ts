@@ -55,6 +55,12 @@ export const LIMITS = {
   retiringLeaseMs: 60_000,
   lockWaitMs: 500,
   activityStampIntervalMs: 60_000,
+  /** How long a cell counts as set apart for the replacement of its process. */
+  rollStampTtlMs: 2 * 3_600_000,
+  /** How long changes of state are kept for readers. */
+  changeRetentionMs: 15 * 60_000,
+  /** How far an epoch jumps past what may have been given and not recorded. */
+  epochJump: 1_000,
 
   /** Tokens. */
   relayTokenTtlMs: 300_000,
