@@ -54,6 +54,9 @@ export class DemoScreen {
       barsize: 32,
       clearOnComplete: true,
       fps: 10,
+      // both on, the bar would take Ctrl-C for itself, and a killed demo would leave the terminal without line breaks
+      gracefulExit: false,
+      linewrap: true,
     });
     const mib = (bytes: number) => (bytes / 1_048_576).toFixed(0);
     bar.start(totalBytes, 0, { mib: '0', totalMib: mib(totalBytes) });

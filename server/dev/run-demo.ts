@@ -1,27 +1,59 @@
 import path from 'node:path';
 import { type Environment, readVariable } from '../config.ts';
 import { onEnd } from '../serve.ts';
-import { openLogFile } from './child-log.ts';
+import { type LogFile, openLogFile } from './child-log.ts';
 import { runDemo } from './demo.ts';
-import { startLocalFleet } from './local-fleet.ts';
+import { type LocalFleet, startLocalFleet } from './local-fleet.ts';
 import { findUp } from './up-state.ts';
 
 export interface DemoCommandOptions {
   mib: number;
 }
 
+/** Children get 5.5 s, then Postgres. */
+const STOP_MS = 15_000;
+/** What a shell shows for a command that Ctrl-C ended. */
+const INTERRUPTED = 130;
+
 /** Runs the demo against the `up` of this data folder, else against a fleet that lives as long as the demo. */
 export async function runDemoCommand({ mib }: DemoCommandOptions, env: Environment): Promise<void> {
   const dataDir = path.resolve(readVariable(env, 'ORCA_RELAY_DATA_DIR') as string);
-  const up = findUp(dataDir);
-  if (up) {
-    console.log(`Using the relay that runs on ${up.director}.`);
-    await runDemo({ directors: [up.director], selfHostedKey: up.selfHostedKey, mib });
-    process.exit(0);
+  let log: LogFile | null = null;
+  let fleet: Promise<LocalFleet> | null = null;
+  const cleanUp = async () => {
+    await (await fleet?.catch(() => null))?.stop();
+    log?.close();
+  };
+  const ending = onEnd(async () => {
+    console.log('\nstopping …');
+    await cleanUp();
+    process.exit(INTERRUPTED);
+  }, STOP_MS);
+  try {
+    const up = findUp(dataDir);
+    if (up) {
+      console.log(`Using the relay that runs on ${up.director}.`);
+      await runDemo({ directors: [up.director], selfHostedKey: up.selfHostedKey, mib });
+    } else {
+      console.log('No "orca-relay up" runs here: starting a relay for the demo …');
+      log = openLogFile(dataDir);
+      fleet = startDemoFleet(env, dataDir, log);
+      const { director, database } = await fleet;
+      await runDemo({ directors: [director], selfHostedKey: database.secrets.selfHostedKey, mib });
+    }
+  } catch (error) {
+    // what fails because everything is being stopped is no news; the end of the process is on its way
+    if (ending.asked()) return;
+    await cleanUp();
+    throw error;
   }
-  console.log('No "orca-relay up" runs here: starting a relay for the demo …');
-  const log = openLogFile(dataDir);
-  const fleet = await startLocalFleet({
+  if (ending.asked()) return;
+  await cleanUp();
+  process.exit(0);
+}
+
+function startDemoFleet(env: Environment, dataDir: string, log: LogFile): Promise<LocalFleet> {
+  return startLocalFleet({
     env,
     dataDir,
     port: null,
@@ -29,13 +61,4 @@ export async function runDemoCommand({ mib }: DemoCommandOptions, env: Environme
     events: { onLine: log.write, onRestart: (name, reason) => console.log(`${name} ended: ${reason}`) },
     onPostgresRestart: (problem) => console.log(problem ?? 'Postgres was started again'),
   });
-  onEnd(fleet.stop);
-  try {
-    const { selfHostedKey } = fleet.database.secrets;
-    await runDemo({ directors: [fleet.director], selfHostedKey, mib });
-  } finally {
-    await fleet.stop();
-    log.close();
-  }
-  process.exit(0);
 }
