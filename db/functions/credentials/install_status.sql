@@ -3,12 +3,14 @@
 create or replace function relay_v1.install_status(
   user_id text, relay_host_id text, relay_device_id text, req_id text)
 returns relay_v1.install_credential_result
-language sql stable
+language plpgsql stable
 security definer
 set search_path = relay, pg_temp
 as $$
-  select relay.committed_install(
-    install_status.user_id, install_status.relay_host_id, install_status.relay_device_id, install_status.req_id)
+begin
+  return relay.committed_install(
+    install_status.user_id, install_status.relay_host_id, install_status.relay_device_id, install_status.req_id);
+end
 $$;
 comment on function relay_v1.install_status(text, text, text, text) is
   'What install_credential answered for this req_id if it committed, else not_found';

@@ -3,7 +3,9 @@
 -- Locks: none further.
 create or replace function relay.invalidate_invites(p_token_hashes text[], p_now timestamptz)
 returns void
-language sql
+language plpgsql
 as $$
-  update relay.invite i set invalidated_at = p_now where i.token_hash = any(p_token_hashes)
+begin
+  update relay.invite i set invalidated_at = p_now where i.token_hash = any(p_token_hashes);
+end
 $$;
