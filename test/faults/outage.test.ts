@@ -98,6 +98,40 @@ test('V5 after 60 s without the database no host of a live cell is moved, whoeve
   }
 }, 60_000);
 
+test('incident 1: after 7 minutes without the database every host still has its socket, and its lease again', async () => {
+  const everyone = await Promise.all(
+    Array.from({ length: 6 }, async () => {
+      const { identity, grant, host } = await fleet.seat();
+      const token = await fleet.token(identity, { lifeSeconds: 3_600 });
+      return { identity, grant, host: await fleet.dial(identity, grant, { token, previous: host.previous }) };
+    }),
+  );
+  proxy.refuse();
+  await fleet.advance(7 * 60_000, 10_000);
+  for (const { origin } of [fleet.director, ...fleet.cells]) {
+    expect((await fetch(`${origin}/health`)).status).toBe(200);
+  }
+  proxy.restore();
+  await until(
+    'all leases alive',
+    async () => {
+      await fleet.advance(5_000);
+      const alive = await database.query(
+        `select user_id from relay.lease where state = 'active' and expires_at > relay.now() and user_id = any($1)`,
+        [everyone.map(({ identity }) => identity.userId)],
+      );
+      return alive.length;
+    },
+    (count) => count === everyone.length,
+    10_000,
+  );
+  for (const seated of everyone) {
+    expect(seated.host.peer.isOpen).toBe(true);
+    expect(await movesOf(seated)).toEqual([]);
+    expect((await seated.host.createInvite(newId('device'))).maxAttempts).toBe(5);
+  }
+}, 60_000);
+
 describe('a host moved away', () => {
   test('its old cell stops taking its phones, and closes it 4503 when its grace is over', async () => {
     const seated = await fleet.seat();
