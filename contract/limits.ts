@@ -55,12 +55,34 @@ export const LIMITS = {
   retiringLeaseMs: 60_000,
   lockWaitMs: 500,
   activityStampIntervalMs: 60_000,
+  /** A host is stranded if it was granted a seat so long ago, and has asked within the window, without attaching. */
+  strandedAfterMs: 60_000,
+  strandedAskWindowMs: 15 * 60_000,
+  /** How old a director's verdict on a dead cell may be when it reaches the decision. */
+  pollEvidenceTtlMs: 5_000,
+  /** With fewer cells on its feed a director judges none dead. */
+  verdictMinFeedCells: 6,
   /** How long a cell counts as set apart for the replacement of its process. */
   rollStampTtlMs: 2 * 3_600_000,
   /** How long changes of state are kept for readers. */
   changeRetentionMs: 15 * 60_000,
   /** How far an epoch jumps past what may have been given and not recorded. */
   epochJump: 1_000,
+
+  /** Drains and migrations. */
+  migrationLeaseMs: 15 * 60_000,
+  /** A migration that is still open after this long is given up, whatever its state. */
+  migrationAbandonedMs: 24 * 3_600_000,
+  /** How long one that ended is kept to be looked at. */
+  migrationRetentionMs: 7 * 86_400_000,
+  maxPaceMs: 20 * 60_000,
+
+  /** Fences. */
+  fenceTtlMs: 5 * 60_000,
+  fenceAttemptTtlMs: 60 * 60_000,
+  mutationLeaseMs: 35 * 60_000,
+  /** Of the hosts of a fenced cell, how many one pass of a sweep moves at most. */
+  deadCellSweepPercent: 15,
 
   /** Tokens. */
   relayTokenTtlMs: 300_000,

@@ -16,6 +16,8 @@ const SHAPES: { readonly [F in RelayFunction]: RelayFunctions[F]['shape'] } = {
   sweep_leases: 'value',
   sweep_credentials: 'value',
   sweep_changes: 'value',
+  sweep_dead_cells: 'value',
+  sweep_migrations: 'value',
   register_cell: 'value',
   heartbeat: 'value',
   verify_seat: 'value',

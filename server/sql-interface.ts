@@ -110,6 +110,9 @@ export interface HeartbeatLoad {
   reserved_units?: number;
   hard_cap?: number;
   unobserved_bound?: number;
+  /** While the process drains: hosts it has told to leave, and hosts still seated on it. */
+  drain_told?: number;
+  drain_left?: number;
 }
 
 export type HeartbeatAnswer =
@@ -150,7 +153,8 @@ export interface CellOrders {
   admit_mode: AdmitMode;
   flags: Record<string, unknown>;
   flags_generation: number;
-  drain: { grace_ms: number; pace_ms: number; incarnation: string } | null;
+  /** `ordered_at` tells one order from the next, in epoch milliseconds of the database clock. */
+  drain: { grace_ms: number; pace_ms: number; incarnation: string; ordered_at: number } | null;
 }
 
 export interface CreateInviteResult {
@@ -254,6 +258,8 @@ export interface RelayFunctions {
   sweep_leases: Value<{ max_rows?: number }, number>;
   sweep_credentials: Value<{ max_rows?: number }, number>;
   sweep_changes: Value<{ max_rows?: number }, number>;
+  sweep_dead_cells: Value<{ max_rows?: number }, number>;
+  sweep_migrations: Value<{ max_rows?: number }, number>;
 
   register_cell: Value<
     {

@@ -8,19 +8,28 @@ import type { Metrics } from '../metrics.ts';
  * is tried again at its next tick. Several directors sweep side by side; the functions skip what another has locked.
  */
 
-export type SweepName = 'sweep_leases' | 'sweep_credentials' | 'sweep_changes';
+export type SweepName =
+  | 'sweep_leases'
+  | 'sweep_dead_cells'
+  | 'sweep_migrations'
+  | 'sweep_credentials'
+  | 'sweep_changes';
 
-const EVERY_MS: Record<SweepName, number> = {
-  sweep_leases: 15_000,
-  sweep_credentials: 60_000,
-  sweep_changes: 60_000,
+/**
+ * How often, how many rows a pass cleans at most, and how many passes a tick makes while they are full. A pass over a fenced
+ * cell moves hosts, each with several writes under the latches of its cells: it is short and alone, so that the hosts that
+ * ask are not kept waiting, and often, since a fence holds 5 min.
+ */
+const SWEEPS: Record<SweepName, { everyMs: number; maxRows: number; passes: number }> = {
+  sweep_leases: { everyMs: 15_000, maxRows: 1_000, passes: 10 },
+  sweep_dead_cells: { everyMs: 5_000, maxRows: 100, passes: 1 },
+  sweep_migrations: { everyMs: 10_000, maxRows: 200, passes: 10 },
+  sweep_credentials: { everyMs: 60_000, maxRows: 1_000, passes: 10 },
+  sweep_changes: { everyMs: 60_000, maxRows: 1_000, passes: 10 },
 };
 /** So that directors started together do not sweep together. */
 const JITTER = 0.2;
 const TIMEOUT_MS = 5_000;
-const MAX_ROWS = 1_000;
-/** A tick that keeps finding full batches goes on this often before it leaves the rest to the next. */
-const MAX_PASSES = 10;
 
 export interface Sweeps {
   stop(): Promise<void>;
@@ -28,7 +37,7 @@ export interface Sweeps {
 
 export function startSweeps(db: Pick<Database, 'call'>, log: Logger, metrics: Metrics, clock: Clock): Sweeps {
   const meters = measure(metrics);
-  const sweeps = (Object.keys(EVERY_MS) as SweepName[]).map((name) => new Sweep(name, db, log, meters, clock));
+  const sweeps = (Object.keys(SWEEPS) as SweepName[]).map((name) => new Sweep(name, db, log, meters, clock));
   return {
     async stop() {
       await Promise.all(sweeps.map((sweep) => sweep.stop()));
@@ -63,7 +72,7 @@ class Sweep {
 
   #arm(): void {
     if (this.#stopped) return;
-    const delay = EVERY_MS[this.#name] * (1 - JITTER + 2 * JITTER * Math.random());
+    const delay = SWEEPS[this.#name].everyMs * (1 - JITTER + 2 * JITTER * Math.random());
     this.#timer = this.#clock.setTimeout(() => {
       this.#running = this.#sweep().finally(() => {
         this.#running = null;
@@ -74,12 +83,13 @@ class Sweep {
 
   async #sweep(): Promise<void> {
     const name = this.#name;
+    const { maxRows, passes } = SWEEPS[name];
     const startedAt = this.#clock.now();
     try {
-      for (let pass = 0; pass < MAX_PASSES && !this.#stopped; pass += 1) {
-        const rows = await this.#db.call(name, { max_rows: MAX_ROWS }, { timeoutMs: TIMEOUT_MS });
+      for (let pass = 0; pass < passes && !this.#stopped; pass += 1) {
+        const rows = await this.#db.call(name, { max_rows: maxRows }, { timeoutMs: TIMEOUT_MS });
         this.#meters.rows.inc({ sweep: name }, rows);
-        if (rows < MAX_ROWS) break;
+        if (rows < maxRows) break;
       }
       this.#meters.runs.inc({ sweep: name, outcome: 'ok' });
     } catch (error) {

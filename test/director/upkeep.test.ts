@@ -61,7 +61,7 @@ describe('sweeps', () => {
       );
       expect(await leases()).toHaveLength(1);
       proxy.open();
-      await vi.waitFor(() => expect(clock.armed).toBe(3));
+      await vi.waitFor(() => expect(clock.armed).toBe(5));
       clock.advance(18_000);
       await vi.waitFor(async () => expect(await leases()).toEqual([]));
       await vi.waitFor(async () =>

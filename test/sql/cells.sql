@@ -101,7 +101,7 @@ select is((select g.probe_origins from relay_v1.regions() g), array['https://a',
 select test_clock.advance('1 ms');
 select is((select g.probe_origins from relay_v1.regions() g), array['https://a'], 'and 45 s ago it is not');
 update relay.cell c set drain_incarnation = pg_temp.inc(7), drain_grace_ms = 1, drain_pace_ms = 2 where c.cell_id = 'a';
-select is((select o.drain from relay_v1.cell_orders('a', pg_temp.inc(7)) o), jsonb_build_object('grace_ms', 1, 'pace_ms', 2, 'incarnation', pg_temp.inc(7)),
+select is((select o.drain from relay_v1.cell_orders('a', pg_temp.inc(7)) o), jsonb_build_object('grace_ms', 1, 'pace_ms', 2, 'incarnation', pg_temp.inc(7), 'ordered_at', null),
   'a drain order names its process');
 select is((select row(o.*)::text from relay_v1.cell_orders('a', pg_temp.inc(8)) o), '(general,db,{},0,)', 'another process has none');
 select is_empty($$ select relay_v1.cell_orders('nowhere', pg_temp.inc(1)) $$, 'and an unknown cell no orders');

@@ -7,7 +7,7 @@ const MAX_LINES = 80;
 const SESSION_LOCK = /pg_(try_)?advisory_(lock|unlock)/;
 /** The one place that notifies; a host's transaction must not (incidents 4, 5). */
 const BELL = 'cells/ring.sql';
-const MAY_RING = /^cells\//;
+const MAY_RING = /^(cells|modes|drains|fences)\//;
 
 interface SqlFunction {
   schema: string;

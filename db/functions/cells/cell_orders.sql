@@ -10,7 +10,8 @@ begin
   return query
   select c.admission, c.admit_mode, c.flags, c.flags_generation,
     case when c.drain_incarnation = cell_orders.incarnation then jsonb_build_object(
-      'grace_ms', c.drain_grace_ms, 'pace_ms', c.drain_pace_ms, 'incarnation', c.drain_incarnation) end
+      'grace_ms', c.drain_grace_ms, 'pace_ms', c.drain_pace_ms, 'incarnation', c.drain_incarnation,
+      'ordered_at', (extract(epoch from c.drain_ordered_at) * 1000)::bigint) end
   from relay.cell c
   where c.cell_id = cell_orders.cell_id;
 end

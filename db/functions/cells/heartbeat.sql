@@ -1,6 +1,6 @@
--- A cell says that it lives and what it carries.
+-- A cell says that it lives and what it carries. That voids its fence, and supersedes attempts to fence an older process.
 -- Caller: cell, every 15 s, and after a failure again after 1, 2, 4 s. Locks: cell_runtime (its own row), then setting
--- after an outage. Reads the cell without locking it; touches no lease.
+-- after an outage, then its fence, its attempts and the mutation lease. Reads the cell without locking it; touches no lease.
 -- Outcomes: ok, or a string of heartbeat_refusal, and then nothing is written.
 create or replace function relay_v1.heartbeat(
   cell_id text, url text, region text, incarnation uuid, started_at timestamptz, ready boolean, load jsonb)
@@ -31,21 +31,24 @@ begin
   v_now := relay.now();
   perform relay.note_outage(v_now);
   insert into relay.cell_runtime as r (cell_id, incarnation, started_at, ready, heard_at, enforced_units,
-    inclusion_watermark, total_connections, in_flight_connections, reserved_units)
+    inclusion_watermark, total_connections, in_flight_connections, reserved_units, drain_told, drain_left)
   values (heartbeat.cell_id, heartbeat.incarnation, heartbeat.started_at, heartbeat.ready, v_now,
     (heartbeat.load ->> 'enforced_units')::int, (heartbeat.load ->> 'inclusion_watermark')::bigint,
     (heartbeat.load ->> 'total_connections')::int, (heartbeat.load ->> 'in_flight_connections')::int,
-    (heartbeat.load ->> 'reserved_units')::int)
+    (heartbeat.load ->> 'reserved_units')::int, (heartbeat.load ->> 'drain_told')::int,
+    (heartbeat.load ->> 'drain_left')::int)
   on conflict on constraint cell_runtime_pkey do update
   set incarnation = excluded.incarnation, started_at = excluded.started_at, ready = excluded.ready,
     heard_at = excluded.heard_at, enforced_units = excluded.enforced_units,
     inclusion_watermark = excluded.inclusion_watermark, total_connections = excluded.total_connections,
-    in_flight_connections = excluded.in_flight_connections, reserved_units = excluded.reserved_units
+    in_flight_connections = excluded.in_flight_connections, reserved_units = excluded.reserved_units,
+    drain_told = excluded.drain_told, drain_left = excluded.drain_left
   -- two processes may both be the first of a cell: the second then meets a row that it did not lock and check
   where r.incarnation = excluded.incarnation or r.started_at < excluded.started_at;
   if not found then
     return 'stale_cell_incarnation';
   end if;
+  perform relay.void_fence(heartbeat.cell_id, heartbeat.incarnation, v_now);
   if (v_before.incarnation, v_before.ready) is distinct from (heartbeat.incarnation, heartbeat.ready) then
     perform relay.ring('incarnation', heartbeat.cell_id,
       jsonb_build_object('incarnation', heartbeat.incarnation, 'ready', heartbeat.ready), v_now);

@@ -17,12 +17,25 @@ as $$
     when 'rollStampTtlMs' then 7200000
     when 'regionPreferenceTtlMs' then 2592000000
     when 'activityStampIntervalMs' then 60000
+    when 'strandedAfterMs' then 60000
+    when 'strandedAskWindowMs' then 900000
+    when 'pollEvidenceTtlMs' then 5000
+    when 'verdictMinFeedCells' then 6
     when 'changeRetentionMs' then 900000
     when 'controlUnits' then 1
     when 'reservedHostControls' then 100
     when 'exclusiveLatchBelowUnits' then 128
     when 'skipSharedLatchBelowUnits' then 64
     when 'epochJump' then 1000
+    when 'migrationLeaseMs' then 900000
+    when 'migrationAbandonedMs' then 86400000
+    when 'migrationRetentionMs' then 604800000
+    when 'maxGraceMs' then 3600000
+    when 'maxPaceMs' then 1200000
+    when 'fenceTtlMs' then 300000
+    when 'fenceAttemptTtlMs' then 3600000
+    when 'mutationLeaseMs' then 2100000
+    when 'deadCellSweepPercent' then 15
     when 'inviteTtlMs' then 600000
     when 'inviteSkewMs' then 30000
     when 'inviteMaxAttempts' then 5

@@ -1,7 +1,7 @@
 -- A host has proven itself on a cell: checks its seat once more and makes its lease active. Forgets why it closed
--- last, and that it was unattached.
+-- last, and that it was unattached. A migration that brought it here is marked, and completed if its old seat is gone.
 -- Caller: cell, after the proof, and to take a lease again that a renewal did not find. Locks: the host's row (≤ 500 ms),
--- then its lease.
+-- then its lease, then its migration.
 -- Outcomes: active, wrong_cell, wrong_epoch, no_assignment, stale_cell_incarnation, busy.
 create or replace function relay_v1.activate_control(
   user_id text, relay_host_id text, cell_id text, incarnation uuid, epoch bigint, generation bigint,
@@ -49,6 +49,7 @@ begin
     update relay.assignment a
     set last_activity_at = v_now, unattached_since = null, last_close_reason = null, last_close_reason_at = null
     where a.user_id = v_row.user_id and a.relay_host_id = v_row.relay_host_id;
+    perform relay.settle_migration(v_row.user_id, v_row.relay_host_id, v_now);
     return ('active', v_expires_at)::relay_v1.activate_control_result;
   exception
     when lock_not_available or deadlock_detected then

@@ -1,6 +1,7 @@
 -- Ends the lease of a control that closed, and keeps why it closed. A late close of an older socket matches no lease any
--- more, and frees nothing.
--- Caller: cell. Locks: the host's row (≤ 500 ms, then SQLSTATE 55P03: the lease ends by itself), then its lease.
+-- more, and frees nothing. The last of the old seat completes a migration.
+-- Caller: cell. Locks: the host's row (≤ 500 ms, then SQLSTATE 55P03: the lease ends by itself), then its lease, then its
+-- migration.
 -- Outcomes: released, not_held, stale_cell_incarnation.
 create or replace function relay_v1.release_lease(
   user_id text, relay_host_id text, cell_id text, incarnation uuid, epoch bigint, generation bigint,
@@ -35,6 +36,8 @@ begin
     set last_activity_at = v_now, last_close_reason = release_lease.close_reason,
       last_close_reason_at = case when release_lease.close_reason is not null then v_now end
     where a.user_id = release_lease.user_id and a.relay_host_id = release_lease.relay_host_id;
+  else
+    perform relay.settle_migration(release_lease.user_id, release_lease.relay_host_id, v_now);
   end if;
   insert into relay.change (kind, from_cell, user_id, relay_host_id, epoch, detail, at)
   values ('lease_ended', release_lease.cell_id, release_lease.user_id, release_lease.relay_host_id, release_lease.epoch,
