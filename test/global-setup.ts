@@ -55,6 +55,7 @@ async function makeTemplate(admin: pg.Client, url: string, rolePassword: string)
   await client.connect();
   try {
     await applyCurrent(client, url);
+    if (process.env.ORCA_RELAY_TEST_MUTATION) await client.query(process.env.ORCA_RELAY_TEST_MUTATION);
     await installTestClock(client);
     const { rows } = await admin.query<{ rolname: string }>('select rolname from pg_roles where rolname = any($1)', [
       RELAY_ROLES,

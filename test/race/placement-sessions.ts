@@ -16,6 +16,15 @@ export interface CellSetup {
   enforced?: number;
 }
 
+export interface AskOptions {
+  by?: RequestedBy;
+  region?: string;
+  floor?: number;
+  seen?: { cell_id: string; epoch: number };
+  /** What the director's polls judged dead, and when by the database's clock. */
+  dead?: { cellId: string; at: number };
+}
+
 /** One connection, so that a transaction can be left open and another session be seen to wait for it. */
 export class Session {
   readonly client: pg.Client;
@@ -38,14 +47,19 @@ export class Session {
     return (await this.client.query(text, values)).rows as R[];
   }
 
-  async assign(
-    host: string,
-    options: { by?: RequestedBy; region?: string; floor?: number } = {},
-  ): Promise<AssignResult> {
+  async assign(host: string, options: AskOptions = {}): Promise<AssignResult> {
     const rows = await this.query<AssignResult>(
       `select * from relay_v1.assign(user_id => $1, relay_host_id => $2, requested_by => $3, preferred_region => $4,
-         epoch_floor => $5)`,
-      [`user-${host}`, host, options.by ?? 'host', options.region ?? null, options.floor ?? null],
+         epoch_floor => $5, seen => $6, poll_evidence => $7)`,
+      [
+        `user-${host}`,
+        host,
+        options.by ?? 'host',
+        options.region ?? null,
+        options.floor ?? null,
+        options.seen ?? null,
+        options.dead ? { cell_id: options.dead.cellId, dead: true, evaluated_at: options.dead.at } : null,
+      ],
     );
     return rows[0]!;
   }

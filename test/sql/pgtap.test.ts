@@ -1,12 +1,12 @@
-import { readdirSync, readFileSync } from 'node:fs';
+import { readdirSync } from 'node:fs';
 import path from 'node:path';
 import { afterAll, describe, expect, test } from 'vitest';
 import { freshDatabase } from '../support/database.ts';
-import { installPgtap, runTapFile } from '../support/pgtap.ts';
+import { installPgtap, readTapFile, runTapFile } from '../support/pgtap.ts';
 
 const folder = import.meta.dirname;
 const files = readdirSync(folder, { recursive: true, encoding: 'utf8' })
-  .filter((name) => name.endsWith('.sql'))
+  .filter((name) => name.endsWith('.sql') && !name.startsWith('helpers'))
   .sort();
 
 // The files run while vitest collects, because each assertion becomes a test of its own.
@@ -15,7 +15,7 @@ afterAll(() => database.drop());
 await installPgtap(database.url);
 
 for (const name of files) {
-  const run = await runTapFile(database.url, readFileSync(path.join(folder, name), 'utf8'));
+  const run = await runTapFile(database.url, readTapFile(path.join(folder, name)));
   describe(name, () => {
     for (const { number, name: title, ok, diagnostics } of run.assertions) {
       test(`${number} ${title}`, () => expect(ok, diagnostics.join('\n')).toBe(true));

@@ -45,6 +45,13 @@ export async function installPgtap(url: string): Promise<void> {
   }
 }
 
+/** The text of a file, with what its lines `\ir other.sql` name in their place, as psql would have it. */
+export function readTapFile(file: string): string {
+  return readFileSync(file, 'utf8').replace(/^\\ir (\S+)$/gm, (_, name: string) =>
+    readTapFile(path.join(path.dirname(file), name)),
+  );
+}
+
 /** Runs one file in a transaction that is rolled back, with pgTAP's functions in the search path. */
 export async function runTapFile(url: string, sql: string): Promise<TapRun> {
   const client = new pg.Client({ connectionString: url, statement_timeout: STATEMENT_TIMEOUT_MS });

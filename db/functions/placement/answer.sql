@@ -8,7 +8,7 @@ declare
 begin
   v_result.outcome := p_decision.outcome;
   v_result.rule := p_decision.rule;
-  v_result.cause := p_decision.cause;
+  v_result.cause := case when p_decision.outcome = 'unavailable' then p_decision.cause end;
   if p_decision.outcome = 'granted' then
     v_result.cell_id := p_decision.cell_id;
     v_result.cell_url := p_decision.cell_url;
@@ -17,7 +17,7 @@ begin
     v_result.lease_expires_at := p_decision.lease_expires_at;
   end if;
   v_result.moved := false;
-  v_result.verdict_wanted := false;
+  v_result.verdict_wanted := coalesce(p_decision.verdict_wanted and p_decision.outcome = 'unavailable', false);
   v_result.decided_at := p_now;
   return v_result;
 end

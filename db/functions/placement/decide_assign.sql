@@ -1,78 +1,60 @@
--- What is to be done about a host that is asked for: the table of 03-decisions.md, assign, from top to bottom. Reads,
--- and neither writes nor locks. The first row that matches and whose *who* includes the caller wins.
--- Actions: keep and refuse are answers; grant (a lease on the home), place and move are for attempt_assign to write.
--- Caller: assign unlocked, attempt_assign under its locks, explain_assign. Locks: none.
-create or replace function relay.decide_assign(p_ask relay.ask, p_now timestamptz)
+-- What is to be done about a host that is asked for: the table of 03-decisions.md, assign, a `when` for each row, from top
+-- to bottom. The first row that matches and whose *who* includes the caller wins; a caller that a row excludes falls
+-- through. Reads, and neither writes nor locks; what a row leads to is in outcome_of.
+-- Caller: assign unlocked, attempt_assign under its locks, explain_assign, simulate_outage. Locks: none.
+create or replace function relay.decide_assign(p_ask relay.ask, p_home relay.home, p_now timestamptz)
 returns relay.decision
 language plpgsql stable
 as $$
 declare
-  v record;
-  v_d relay.decision;
-  v_holds boolean;
+  v_rule text;
+  v_free_units int;
   v_is_host constant boolean := p_ask.requested_by = 'host';
+  v_is_caller constant boolean := p_ask.requested_by in ('host', 'resolve', 'invite');
 begin
-  -- `offset 0` keeps four look-ups by key four look-ups: joins of such small tables cost ×2
-  select a.cell_id, a.epoch, a.last_activity_at, l.expires_at,
-    l.epoch = a.epoch and l.state <> 'retiring' and l.expires_at > p_now as holds,
-    c.url, c.region, c.latch, c.admission, c.unit_limit, c.connection_hard_cap,
-    r.ready and r.heard_at > p_now - relay.span_of('heartbeatTtlMs') as live, r.heard_at,
-    case when a.preferred_region_at > p_now - relay.span_of('regionPreferenceTtlMs') then a.preferred_region end as preference
-  into v
-  from relay.assignment a
-  left join lateral (select x.* from relay.lease x where x.user_id = p_ask.user_id
-    and x.relay_host_id = p_ask.relay_host_id and x.cell_id = a.cell_id offset 0) l on true
-  left join lateral (select x.* from relay.cell x where x.cell_id = a.cell_id offset 0) c on true
-  left join lateral (select x.* from relay.cell_runtime x where x.cell_id = a.cell_id offset 0) r on true
-  where a.user_id = p_ask.user_id and a.relay_host_id = p_ask.relay_host_id;
-
-  -- 0 behind: needs the floors of reserve mode
-  -- 1 new
-  if not found and p_ask.requested_by in ('host', 'resolve', 'invite') then
-    v_d.action := 'place'; v_d.outcome := 'would_place'; v_d.rule := 'new';
-    v_d.target_region := p_ask.preferred_region;
-    return v_d;
+  -- a host that holds its lease has its place: its cell is not counted
+  if p_home.live and (not p_home.holds or p_home.epoch < p_ask.epoch_floor) then
+    v_free_units := p_home.unit_limit - relay.load(p_home.cell_id, p_now);
   end if;
-  v_d.cell_id := v.cell_id; v_d.cell_url := v.url; v_d.region := v.region; v_d.latch := v.latch; v_d.epoch := v.epoch;
-  v_d.target_region := coalesce(p_ask.preferred_region, v.preference, v.region);
-  v_holds := coalesce(v.holds, false);
-  -- 2 dormant
-  if v_is_host and not v_holds and relay.is_dormant(p_ask.user_id, p_ask.relay_host_id, v.last_activity_at, p_now) then
-    v_d.action := 'move'; v_d.outcome := 'would_place'; v_d.rule := 'dormant'; v_d.forced := true;
-  -- 3 stranded, 4 roll-isolated, 5 draining-home: need migrations; 6 reserve-pin: needs reserve mode
-  elsif v.live then
-    if not v_holds then
-      v_d.free_units := v.unit_limit - relay.load(v.cell_id, p_now);
-    end if;
-    -- 7 sticky
-    if v_holds or v_d.free_units > 0 then
-      v_d.action := case when v_holds or not v_is_host then 'keep' else 'grant' end;
-      v_d.outcome := 'granted'; v_d.rule := 'sticky';
-      v_d.lease_expires_at := case when v_holds then v.expires_at else p_now + relay.span_of('grantLeaseMs') end;
-      v_d.stamp_due := v_is_host and v_holds
-        and v.last_activity_at <= p_now - relay.span_of('activityStampIntervalMs');
-    -- 8 headroom: no lease is held, so none is active
-    elsif v_is_host and v.admission = 'general' then
-      v_d.action := 'move'; v_d.outcome := 'would_place'; v_d.rule := 'headroom'; v_d.forced := false;
-      v_d.excluded := v.cell_id;
-    -- 9 no-headroom
-    else
-      v_d.action := 'refuse'; v_d.outcome := 'no_headroom'; v_d.rule := 'no-headroom';
-    end if;
-  -- 10 roll-replaced: needs migrations
-  -- 11 dead-uncapped
-  elsif v_is_host and v.heard_at is not null and v.connection_hard_cap is null and relay.hearing(p_now) then
-    v_d.action := 'move'; v_d.outcome := 'would_place'; v_d.rule := 'dead-uncapped'; v_d.forced := true;
-    v_d.excluded := v.cell_id;
-  -- 12 fenced: needs fences; 13 dead-reserve: needs reserve mode
-  -- 14 home-unavailable
-  else
-    v_d.action := 'refuse'; v_d.outcome := 'unavailable'; v_d.rule := 'home-unavailable';
-    select relay.unavailable_cause(c, r, p_now) into v_d.cause
-    from (values (v.cell_id)) home (cell_id)
-    left join relay.cell c on c.cell_id = home.cell_id
-    left join relay.cell_runtime r on r.cell_id = home.cell_id;
-  end if;
-  return v_d;
+  v_rule := case
+    -- 0 a booking or a leaver is newer than the row
+    when p_home.epoch < p_ask.epoch_floor and p_home.live then 'behind'
+    -- 1
+    when v_is_caller and p_home.cell_id is null then 'new'
+    -- 2 the activity of a host on a fresh reserve cell lives in the memory of that cell
+    when v_is_host and not p_home.holds and p_home.last_activity_at <= p_now - relay.span_of('dormantTtlMs')
+      and not (p_home.reserve and p_home.fresh) and relay.is_dormant(p_ask, p_home, p_now) then 'dormant'
+    -- 3
+    when v_is_host and p_home.admission = 'existing-only'
+      and p_home.unattached_since <= p_now - relay.span_of('strandedAfterMs')
+      and p_home.last_activity_at > p_now - relay.span_of('strandedAskWindowMs') then 'stranded'
+    -- 4
+    when v_is_host and p_home.live and p_home.rolling
+      and not relay.is_migrating(p_ask.user_id, p_ask.relay_host_id) then 'roll-isolated'
+    -- 5
+    when v_is_host and p_home.live and not p_home.reserve and p_home.draining then 'draining-home'
+    -- 6
+    when p_home.live and p_home.reserve then 'reserve-pin'
+    -- 7
+    when p_home.live and (p_home.holds or v_free_units > 0) then 'sticky'
+    -- 8 no lease is held, or it would be row 7
+    when v_is_host and p_home.live and p_home.admission = 'general' then 'headroom'
+    -- 9 from here on the home is not live
+    when p_home.live then 'no-headroom'
+    -- 10 another process than the drained one, and nobody on it
+    when v_is_caller and p_home.rolling and p_home.fresh and p_home.started_at > p_home.roll_isolated_at
+      and (p_home.idle or not p_home.capped)
+      and not relay.is_migrating(p_ask.user_id, p_ask.relay_host_id) then 'roll-replaced'
+    -- 11
+    when v_is_host and p_home.heard_at is not null and not p_home.capped
+      and not relay.is_pinned(p_ask, p_home) and relay.is_judged(p_home, p_now) then 'dead-uncapped'
+    -- 12
+    when p_ask.requested_by <> 'operator' and relay.is_fenced(p_home.cell_id, p_now) then 'fenced'
+    -- 13
+    when relay.is_dead_reserve(p_ask, p_home, p_now) and relay.polls_say_dead(p_ask, p_home, p_now) then 'dead-reserve'
+    -- 14
+    else 'home-unavailable'
+  end;
+  return relay.outcome_of(v_rule, v_free_units, p_ask, p_home, p_now);
 end
 $$;

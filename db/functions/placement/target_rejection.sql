@@ -7,8 +7,7 @@ language sql stable
 as $$
   select case
     when p_cell.admission <> 'general' then 'admission'
-    -- a reserve cell that runs on the database says so in its effective row; there is none yet
-    when p_cell.admit_mode <> 'db' then 'reserve'
+    when p_cell.admit_mode = 'reserve' and not relay.runs_on_database(p_cell.cell_id, p_runtime.incarnation, p_now) then 'reserve'
     when (p_runtime.heard_at > p_now - relay.span_of('heartbeatTtlMs')) is not true then 'unheard'
     when not p_runtime.ready then 'not_ready'
     when p_cell.drain_incarnation = p_runtime.incarnation then 'draining'

@@ -1,6 +1,7 @@
--- Writes a move: the host's other leases end, at once (forced) or in 60 s (retiring); the row names the target at a new
--- epoch; a lease is granted there. Null: no epoch can be minted yet.
--- Caller: attempt_assign, which holds the host's row and the latches. Locks: the host's leases.
+-- Writes a move: what the host holds elsewhere ends, at once (forced) or after a grace (retiring), and its migrations of
+-- older epochs are overtaken; the row names the target at a new epoch; off a draining cell a pinned migration is opened.
+-- Null: no epoch can be minted yet.
+-- Caller: attempt_assign, which holds the host's row and the latches. Locks: the host's leases, its migration.
 create or replace function relay.write_move(
   p_ask relay.ask, p_decision relay.decision, p_target relay.target, p_now timestamptz)
 returns bigint
@@ -16,11 +17,10 @@ begin
   if p_decision.forced then
     delete from relay.lease l where l.user_id = p_ask.user_id and l.relay_host_id = p_ask.relay_host_id;
   else
-    v_retire_until := p_now + relay.span_of('retiringLeaseMs');
-    update relay.lease l
-    set state = 'retiring', retire_until = v_retire_until
-    where l.user_id = p_ask.user_id and l.relay_host_id = p_ask.relay_host_id and l.state <> 'retiring';
+    v_retire_until := p_now + make_interval(secs => p_decision.grace_ms / 1000.0);
+    perform relay.retire_leases(p_ask.user_id, p_ask.relay_host_id, v_retire_until);
   end if;
+  perform relay.abort_migration(p_ask.user_id, p_ask.relay_host_id, v_epoch, p_now);
   update relay.assignment a
   set cell_id = p_target.cell_id, epoch = v_epoch, last_activity_at = p_now,
     unattached_since = coalesce(a.unattached_since, p_now),
@@ -31,6 +31,9 @@ begin
   values ('moved', p_decision.cell_id, p_target.cell_id, p_ask.user_id, p_ask.relay_host_id, v_epoch, p_decision.rule,
     jsonb_build_object('forced', p_decision.forced, 'retire_until', (extract(epoch from v_retire_until) * 1000)::bigint),
     p_now);
+  if p_decision.rule = 'draining-home' then
+    perform relay.open_migration(p_ask.user_id, p_ask.relay_host_id, v_epoch, p_decision.cell_id, p_target.cell_id, true, p_now);
+  end if;
   return v_epoch;
 end
 $$;
