@@ -1,22 +1,34 @@
 -- Roles, rights and comments (02, roles): nobody but the owner touches schema relay; what a DBA sees explains itself.
-select plan(25);
+select plan(26);
 
 create function pg_temp.callable(role text) returns text language sql as $$
   select string_agg(p.proname, ' ' order by p.proname)
   from pg_proc p
   where p.pronamespace = 'relay_v1'::regnamespace and has_function_privilege(role, p.oid, 'execute')
 $$;
-select is(pg_temp.callable('relay_director'), 'assign cells changes_since explain_assign regions register_cell resolve schema_version sweep_changes sweep_credentials sweep_leases', 'a director calls');
-select is(pg_temp.callable('relay_cell'), 'activate_control cell_orders changes_since confirm_resume create_invite explain_assign heartbeat install_credential install_status open_connection register_cell release_invite release_lease renew_leases revoke_device schema_version verify_seat', 'a cell calls');
-select is(pg_temp.callable('relay_operator'), 'explain_assign register_cell schema_version', 'an operator calls');
-select is(pg_temp.callable('relay_monitor'), 'explain_assign register_cell schema_version', 'the monitor calls');
+-- Who is no operator may call an operator function: it answers forbidden, and leaves an audit row.
+create function pg_temp.callable_by_all() returns text language sql as $$
+  select string_agg(p.proname, ' ' order by p.proname)
+  from pg_proc p
+  where p.pronamespace = 'relay_v1'::regnamespace
+    and (select bool_and(has_function_privilege(r, p.oid, 'execute')) from unnest(array['relay_director', 'relay_cell', 'relay_operator', 'relay_monitor']) r)
+$$;
+create function pg_temp.own_of(role text) returns text language sql as $$
+  select string_agg(f, ' ' order by f) from string_to_table(pg_temp.callable(role), ' ') f
+  where f not in (select string_to_table(pg_temp.callable_by_all(), ' '))
+$$;
+select is(pg_temp.callable_by_all(), 'cancel_drain evacuate_cell explain_assign fence_abort fence_begin fence_commit fence_release fence_start fence_status migration_status register_cell schema_version start_drain supersede_target', 'every role calls');
+select is(pg_temp.own_of('relay_director'), 'assign cells changes_since regions resolve sweep_changes sweep_credentials sweep_dead_cells sweep_leases sweep_migrations', 'a director calls besides');
+select is(pg_temp.own_of('relay_cell'), 'activate_control cell_orders changes_since confirm_resume create_invite heartbeat install_credential install_status open_connection release_invite release_lease renew_leases revoke_device verify_seat', 'a cell calls besides');
+select is(pg_temp.own_of('relay_operator'), 'simulate_outage', 'an operator calls besides');
+select is(pg_temp.own_of('relay_monitor'), 'simulate_outage', 'the monitor calls besides');
 select is(pg_temp.callable('public'), null, 'and everybody nothing');
 
 select is((select bool_or(has_schema_privilege(r, 'relay', 'usage')) from unnest(array['relay_director', 'relay_cell', 'relay_operator', 'relay_monitor']) r), false, 'no role sees schema relay');
 select is((select string_agg(c.relname, ' ') from pg_class c, unnest(array['relay_director', 'relay_cell', 'relay_operator', 'relay_monitor']) r
   where c.relnamespace = 'relay'::regnamespace and c.relkind in ('r', 'v') and has_table_privilege(r, c.oid, 'select, insert, update, delete, truncate')), null, 'nor reads or writes a table of it');
 select is((select string_agg(distinct p.proname, ' ' order by p.proname) from pg_proc p, unnest(array['relay_director', 'relay_cell', 'relay_operator', 'relay_monitor']) r
-  where p.pronamespace = 'relay'::regnamespace and has_function_privilege(r, p.oid, 'execute')), 'fleet_rows hosts_by_cell_rows', 'nor calls a function of it, but for the views');
+  where p.pronamespace = 'relay'::regnamespace and has_function_privilege(r, p.oid, 'execute')), 'drains_rows fences_rows fleet_rows hosts_by_cell_rows open_migrations_rows', 'nor calls a function of it, but for the views');
 
 set session authorization relay_monitor;
 select set_config('test.fleet', (select count(*)::text from relay_v1.fleet) || (select count(*) from relay_v1.hosts_by_cell), true);
@@ -44,7 +56,7 @@ select is((select string_agg(k.conname, ' ') from pg_constraint k join tab t on 
 select is((select string_agg(k.conname, ' ') from pg_constraint k join tab t on t.oid = k.conrelid
   where k.contype = 'f' and k.confrelid = 'relay.cell'::regclass), null, 'nothing refers to a cell: that would lock its row');
 select is((select string_agg(t.relname, ' ' order by t.relname) from tab t where t.relkind = 'r' and (t.reloptions @> array['fillfactor=80']) is not true
-  and t.relname in ('cell', 'cell_runtime', 'assignment', 'lease', 'setting')), null, 'rows that are updated have room for it');
+  and t.relname in ('cell', 'cell_runtime', 'assignment', 'lease', 'migration', 'fence_attempt', 'fence', 'mutation_lease', 'setting')), null, 'rows that are updated have room for it');
 select is((select string_agg(i.indexrelid::regclass::text, ' ') from pg_index i
   join pg_attribute a on a.attrelid = i.indexrelid where i.indrelid = 'relay.lease'::regclass and a.attname in ('expires_at', 'units', 'state', 'retire_until')), null, 'no index on a lease holds what a renewal writes');
 
