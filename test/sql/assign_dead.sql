@@ -1,5 +1,5 @@
 -- assign: homes that are gone: the pin of row 11, row 12 fenced, row 13 dead-reserve of the table in 03 (18-32, 34, 35).
-select plan(74);
+select plan(76);
 \ir helpers/fleet.sql
 
 -- x: reserve, capped, 46 s silent; y: live, with room; d: db, capped, silent; u: uncapped, silent
@@ -118,10 +118,13 @@ select is(pg_temp.leases('18'), 'y granted 5', '35 frees nothing');
 select test_clock.advance('60 s');
 select pg_temp.beat('y');
 select is(pg_temp.case_of('22b'), 'unavailable home-unavailable unheard', '22b the database was away for 60 s');
+select pg_temp.seat(h, 'y', active => '25 hours') from unnest(array['22b-idle', '22b-later']) h;
+select is(pg_temp.ask('22b-idle', place => false), 'granted sticky y 4', '2 nor is an idle host called dormant');
 select pg_temp.live_on(59, 'y');
 select is(pg_temp.ask('22b', floor => 4, dead => 'x'), 'unavailable home-unavailable unheard', '22b nobody is judged for 60 s');
 select pg_temp.live_on(1, 'y');
 select is(pg_temp.ask('22b', floor => 4, dead => 'x'), 'granted dead-reserve y 5 from x', '22b and then it is');
+select is(pg_temp.ask('22b-later', place => false), 'would_place dormant', '2 so is it');
 
 -- 11 dead-uncapped
 select is(pg_temp.ask(pg_temp.seated('29', 'u')), 'granted dead-uncapped y 1004 from u', '29 uncapped: moves without evidence');

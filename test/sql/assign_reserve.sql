@@ -3,9 +3,10 @@ select plan(25);
 \ir helpers/fleet.sql
 
 select test_clock.freeze('2030-01-01 00:00:00+00');
-insert into relay.cell (cell_id, url, region, admit_mode, capacity_units, registered_at)
-select n, 'https://' || n, 'east', m, 10, relay.now() from (values ('r', 'reserve'), ('y', 'db')) v (n, m);
-select pg_temp.live_on(61, 'r', 'y');
+-- r: capped, reserve; y: a db cell; 10 units each
+insert into relay.cell (cell_id, url, region, admit_mode, capacity_units, connection_hard_cap, connection_unobserved_bound, registered_at)
+select n, 'https://' || n, 'east', m, 10, h, h - 110, relay.now() from (values ('r', 'reserve', 600), ('y', 'db', null)) v (n, m, h);
+select pg_temp.live_on(76, 'r', 'y');
 create function pg_temp.effective(mode text, process int default 1, age interval default '0') returns void language sql as $$
   delete from relay.cell_effective_mode;
   insert into relay.cell_effective_mode (cell_id, incarnation, mode, updated_at)

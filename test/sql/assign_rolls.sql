@@ -1,6 +1,6 @@
 -- assign: a cell that is being emptied or whose process is replaced: rows 3 stranded, 4 roll-isolated, 5 draining-home,
 -- 10 roll-replaced of the table in 03 (41-60; each of those through assign and, as the even number, through resolve).
-select plan(87);
+select plan(88);
 \ir helpers/fleet.sql
 
 -- x: capped, being rolled; y: its region; z: another. The stamp S of x is the start of this test.
@@ -42,7 +42,7 @@ select is(pg_temp.ask('stranded', place => false), 'granted sticky x 4', '3 a ce
 update relay.cell set admission = 'existing-only' where cell_id = 'x';
 select is(pg_temp.ask('stranded', region => 'east'), 'granted stranded y 5 from x', '3 moved');
 select is(pg_temp.leases('stranded'), 'y granted 5', '3 nothing is held on the cell that did not let it in');
-select pg_temp.seat('attached', 'x', active => '30 s'), pg_temp.hold('attached', 'x');
+select pg_temp.seat('attached', 'x', active => '2 min'), pg_temp.hold('attached', 'x');
 select is(pg_temp.ask('attached'), 'granted sticky x 4', '3 a host that is attached stays');
 select pg_temp.seat('stranded-dead', 'x', unattached => '61 s', active => '30 s');
 update relay.cell_runtime set heard_at = relay.now() - interval '46 s' where cell_id = 'x';
@@ -172,6 +172,8 @@ select is(relay_v1.explain_assign('user', '57-full') - 'inputs' - 'candidates', 
 update relay.cell set capacity_units = 1000 where cell_id in ('y', 'z');
 select is(relay_v1.explain_assign('user', '57-full') - 'inputs' - 'candidates', '{"outcome": "would_place", "rule": "roll-replaced", "cause": null}', '57 and with room');
 select is(pg_temp.ask('57-full', place => false), 'would_place roll-replaced', '57 asked not to place');
+select is((select c ->> 'rejected' from jsonb_array_elements(relay_v1.explain_assign('user', '57-full') -> 'candidates') c
+  where c ->> 'cell_id' = 'x'), 'home', '57 the home that is left is no candidate');
 select pg_temp.put('x', '0');
 select is(pg_temp.both('59'), pg_temp.twice('unavailable home-unavailable not_ready'), '59 started = S: refused');
 select pg_temp.put('x', '1 ms');

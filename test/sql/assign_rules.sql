@@ -98,6 +98,7 @@ select pg_temp.seat('keep-held', 'empty'), pg_temp.hold('keep-held', 'empty', st
 select is(pg_temp.ask('keep-held'), 'granted sticky empty 4', '7 whatever the admission');
 -- the stamp
 select test_clock.advance('59.999 s');
+select pg_temp.beat('x');
 select pg_temp.ask('holds', region => 'west');
 select is((select array[a.last_activity_at::text, a.preferred_region] from relay.assignment a where a.relay_host_id = 'holds'),
   array[(relay.now() - interval '59.999 s')::text, null], '7 the activity is not stamped within a minute');
