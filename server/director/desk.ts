@@ -6,6 +6,7 @@ import type { RoleContext } from '../role-part.ts';
 import type { AssignResult, ParamsOf } from '../sql-interface.ts';
 import { HostPacing } from './host-pacing.ts';
 import { Lane, type LaneName, Permits } from './lanes.ts';
+import { placementEvent } from './placement-events.ts';
 import type { Refusal } from './refusals.ts';
 
 /** Where every call for a place passes: the lanes, the pacing of hosts, and the one SQL call behind them. */
@@ -34,7 +35,7 @@ export interface Desk {
   stop(): void;
 }
 
-export function openDesk({ clock, config, db, metrics }: RoleContext): Desk {
+export function openDesk({ clock, config, db, log, metrics }: RoleContext): Desk {
   const { placement, sticky } = config.lanes;
   const shared = new Permits(placement.concurrency);
   // Joined first, so served first when a placement permit comes free.
@@ -79,6 +80,8 @@ export function openDesk({ clock, config, db, metrics }: RoleContext): Desk {
     async assign(params) {
       const result = await db.call('assign', { ...params, epoch_floor: EPOCH_FLOOR }, { timeoutMs: CALL_TIMEOUT_MS });
       meters.assigned(result);
+      const event = placementEvent(params, result);
+      if (event !== null) log.info(event);
       return result;
     },
     rowBusyRetryMs: (lane) => lanes[lane].promise(ROW_BUSY_RETRY_MS),
