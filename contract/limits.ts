@@ -63,6 +63,9 @@ export const LIMITS = {
   /** With fewer cells on its feed a director judges none dead. */
   verdictMinFeedCells: 6,
   /** How long a cell counts as set apart for the replacement of its process. */
+  /** A holder of a trip slot that has not said so for this long holds none. */
+  tripSlotTtlMs: 10 * 60_000,
+  ledgerBatchRows: 500,
   rollStampTtlMs: 2 * 3_600_000,
   /** How long changes of state are kept for readers. */
   changeRetentionMs: 15 * 60_000,
@@ -76,6 +79,8 @@ export const LIMITS = {
   /** How long one that ended is kept to be looked at. */
   migrationRetentionMs: 7 * 86_400_000,
   maxPaceMs: 20 * 60_000,
+  /** Hosts that one call of an operator moves: it holds the latch of their target. */
+  evacuationMaxHosts: 1_000,
 
   /** Fences. */
   fenceTtlMs: 5 * 60_000,

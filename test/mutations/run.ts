@@ -8,15 +8,17 @@ import { functionFiles } from '../sql/function-files.ts';
 import { installPgtap, readTapFile, runTapFile } from '../support/pgtap.ts';
 import { installTestClock } from '../support/test-clock.ts';
 import { startThrowawayPostgres } from '../support/throwaway-postgres.ts';
+import { drains } from './drains.ts';
+import { fences } from './fences.ts';
 import type { Mutation } from './mutation.ts';
 import { placement } from './placement.ts';
 
 /**
  * Plants each named fault in a database of its own and prints which test caught it. `npm run mutations [word …]` runs those
- * whose name holds one of the words. Fails if a fault survives, if none of its text is found, or without any fault a test
+ * whose name or group holds one of the words. Fails if a fault survives, if none of its text is found, or without any fault a test
  * fails.
  */
-const GROUPS = [...placement];
+const GROUPS = [...placement, ...drains, ...fences];
 const AT_ONCE = 4;
 const RACE_TIMEOUT_MS = 180_000;
 const TEMPLATE = 'orca_relay_mutations';
@@ -30,10 +32,10 @@ async function main(words: readonly string[]): Promise<void> {
   const started = performance.now();
   try {
     await makeTemplate(server.url);
-    const wanted = ({ name }: Mutation) => words.length === 0 || words.some((word) => name.includes(word));
+    const wanted = (text: string) => words.length === 0 || words.some((word) => text.includes(word));
     const verdicts: Verdict[] = [];
     for (const { about, tests, mutations } of GROUPS) {
-      const chosen = mutations.filter(wanted);
+      const chosen = mutations.filter(({ name }) => wanted(name) || wanted(about));
       if (chosen.length === 0) continue;
       console.log(`\n${about}`);
       if (tests.length > 0) await failOnHealthy(server.url, tests);

@@ -1,5 +1,5 @@
 -- start_drain, cancel_drain, what a cell hears of them, view drains, and what rule 5 opens (03, drains; issue: drains).
-select plan(66);
+select plan(69);
 
 create function pg_temp.inc(n int default 1) returns uuid language sql as $$ select lpad(n::text, 32, '0')::uuid $$;
 create function pg_temp.beat(cell text, process int default 1, more jsonb default '{}', ready boolean default true) returns text language sql as $$
@@ -145,7 +145,11 @@ select is(relay_v1.start_drain('y', 0, 0), 'ok', 'one that is pinned already may
 update relay.migration m set pinned_at = null where m.relay_host_id = 'twice' and m.epoch = 6;
 select is(relay_v1.start_drain('y', 0, 0), 'drain_migration_source_incarnation_mismatch', 'one that is not may not');
 
--- another process
+-- another process: nobody comes back to it with a seat that retires
+select is(relay.load('y', relay.now()), 2, 'a promise that was taken back does not count');
+update relay.lease l set incarnation = pg_temp.inc(), generation = 1, inclusion_watermark = 9 where l.cell_id = 'y' and l.state = 'retiring';
+select is(relay.load('y', relay.now()), 3, 'a seat that retires and that no heartbeat has shown yet does');
 select is(pg_temp.beat('y', process => 2, more => '{"drain_told": 9, "drain_left": 9}'), 'ok', 'the process is replaced');
+select is(relay.load('y', relay.now()), 3, 'but not on the new one, to which only the three that were seated may come back');
 select is(array[d.current::text, d.told::text], array['false', null], 'the order is not for the new one') from relay_v1.drains d where d.cell_id = 'y';
 select * from finish();

@@ -1,6 +1,6 @@
 -- sweep_migrations, a row of the table of migration_step at a time; evacuate_cell, supersede_target, migration_status
 -- (03, drains and fences; control-plane 5.2).
-select plan(95);
+select plan(102);
 
 create function pg_temp.inc(n int default 1) returns uuid language sql as $$ select lpad(n::text, 32, '0')::uuid $$;
 create function pg_temp.beat(cell text, process int default 1, more jsonb default '{}', ready boolean default true) returns text language sql as $$
@@ -180,6 +180,10 @@ select is((select count(*)::int from relay.migration m where m.relay_host_id = '
 select test_clock.advance('15 min');
 select relay_v1.sweep_migrations();
 select is((select count(*)::int from relay.migration), 0, 'and then deleted');
+select pg_temp.moving('old', registered => true, target => 'active', age => '8 days');
+select is(relay_v1.sweep_migrations(), 0, 'what is open is not done,');
+select is(pg_temp.migration('old'), 'x y 5 registered', 'however old it is, and stays');
+delete from relay.migration;
 truncate relay.lease;
 
 -- evacuate_cell: refusals
@@ -214,6 +218,10 @@ reset session authorization;
 select is(current_setting('test.answers'), 'forbidden forbidden forbidden', 'who is no operator moves nobody (F10)');
 select is((select string_agg(a.function, ' ' order by a.id) from relay.audit a where a.outcome = 'forbidden'), 'evacuate_cell supersede_target migration_status', 'and leaves audit rows');
 
+select throws_ok($$ select relay_v1.evacuate_cell('x', 'y', 0) $$, 'RL001', null, 'no host at a time is a misuse');
+select throws_ok($$ select relay_v1.evacuate_cell('x', 'y', 1001) $$, 'RL001', null, 'and too many: their target is latched');
+select throws_ok($$ select relay_v1.supersede_target('x', 'y', 'w', null) $$, 'RL001', null, 'of a dead target too');
+
 -- evacuate_cell (S19): four hosts rolled back to x above have no lease; these have
 update relay.assignment a set cell_id = 'w', epoch = a.epoch + 1 where a.cell_id in ('x', 'y');
 select pg_temp.seat('e1'), pg_temp.seat('e2'), pg_temp.seat('e3'), pg_temp.seat('promised', state => 'granted'), pg_temp.seat('offline', state => 'none');
@@ -224,7 +232,11 @@ select is(pg_temp.moved('e1'), 'x y 5 evacuated false', 'S19 which is a move tha
 select is((select l.retire_until from relay.lease l where l.relay_host_id = 'e1' and l.state = 'retiring'), relay.now() + interval '60 s', 'S19 with a grace of 60 s');
 select is(relay_v1.start_drain('x', 120000, 0), 'ok', 'the source drains');
 select is(pg_temp.migration('e1'), 'x y 5 pinned', 'which pins what is open');
-select is(pg_temp.evacuate('x', 'small'), 'ok 3 1', 'as many as there is room for, and who holds nothing; not who was promised a seat');
+update relay.cell c set capacity_units = 1 where c.cell_id = 'small';
+select is(pg_temp.evacuate('x', 'small'), 'ok 2 2', 'as many as there is room for, and who holds nothing; not who was promised a seat');
+select is(array[pg_temp.home('e3'), pg_temp.leases('e3')], array['x 4', 'x active 4'], 'who finds no room stays');
+update relay.cell c set capacity_units = 2 where c.cell_id = 'small';
+select is(pg_temp.evacuate('x', 'small'), 'ok 1 1', 'until there is');
 select is(array[pg_temp.home('e2'), pg_temp.home('e3'), pg_temp.home('offline'), pg_temp.home('promised')], array['small 5', 'small 5', 'small 5', 'x 4'], 'where they are');
 select is(pg_temp.migration('e2'), 'x small 5 pinned', 'pinned, since the source drains');
 select is((select l.retire_until from relay.lease l where l.relay_host_id = 'e2' and l.state = 'retiring'), relay.now() + interval '120 s', 'with the grace of the drain');

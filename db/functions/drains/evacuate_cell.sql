@@ -19,6 +19,9 @@ declare
   v_units int;
   v_now timestamptz := relay.now();
 begin
+  if evacuate_cell.max_hosts between 1 and relay.limit_of('evacuationMaxHosts') is not true then
+    perform relay.misuse(format('evacuate_cell: max_hosts is 1 to %s', relay.limit_of('evacuationMaxHosts')));
+  end if;
   v_result.moved := 0;
   v_result.outcome := case
     when not relay.may_operate() then 'forbidden'

@@ -4,7 +4,7 @@
 --
 -- | # | step      | when                                                                                             |
 -- |---|-----------|--------------------------------------------------------------------------------------------------|
--- | 1 | overtaken | the host's row is no longer on the target at the migration's epoch                               |
+-- | 1 | overtaken | the host's row is no longer at the migration's epoch, which belongs to one cell (P2)             |
 -- | 2 | register  | the host is seated on the target, and that is not written down                                   |
 -- | 3 | complete  | it is seated on the target and has left the source                                               |
 -- | 4 | wait      | less than 15 min old; or pinned or registered, less than 24 h old, and the source is not fenced  |
@@ -24,7 +24,7 @@ declare
 begin
   if not exists (select from relay.assignment a
     where a.user_id = p_migration.user_id and a.relay_host_id = p_migration.relay_host_id
-      and a.cell_id = p_migration.target_cell and a.epoch = p_migration.epoch) then
+      and a.epoch = p_migration.epoch) then
     return 'overtaken';
   end if;
   select l.state into v_held

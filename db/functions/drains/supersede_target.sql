@@ -20,6 +20,9 @@ declare
   v_free int;
   v_now timestamptz := relay.now();
 begin
+  if supersede_target.max_hosts between 1 and relay.limit_of('evacuationMaxHosts') is not true then
+    perform relay.misuse(format('supersede_target: max_hosts is 1 to %s', relay.limit_of('evacuationMaxHosts')));
+  end if;
   v_result.moved := 0;
   v_result.outcome := case when not relay.may_operate() then 'forbidden' else relay.supersede_refusal(
     supersede_target.source, supersede_target.dead_target, supersede_target.replacement, v_now) end;

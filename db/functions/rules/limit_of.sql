@@ -21,6 +21,8 @@ as $$
     when 'strandedAskWindowMs' then 900000
     when 'pollEvidenceTtlMs' then 5000
     when 'verdictMinFeedCells' then 6
+    when 'tripSlotTtlMs' then 600000
+    when 'ledgerBatchRows' then 500
     when 'changeRetentionMs' then 900000
     when 'controlUnits' then 1
     when 'reservedHostControls' then 100
@@ -36,6 +38,7 @@ as $$
     when 'fenceAttemptTtlMs' then 3600000
     when 'mutationLeaseMs' then 2100000
     when 'deadCellSweepPercent' then 15
+    when 'evacuationMaxHosts' then 1000
     when 'inviteTtlMs' then 600000
     when 'inviteSkewMs' then 30000
     when 'inviteMaxAttempts' then 5
