@@ -15,14 +15,14 @@ const MOVED: Readonly<Record<string, EventName>> = {
 /** Kept, since no cell has room for it. */
 const KEPT: Readonly<Record<string, EventName>> = { 'roll-isolated': 'orca_relay_sticky_replacement_deferred' };
 
-export interface PlacementEvent {
+export type PlacementEvent = {
   event: EventName;
   host: string;
   fromCellId: string | null;
   toCellId?: string | null;
   region: string | null;
   evidence?: unknown;
-}
+};
 
 /** The event of an answer of assign, null if it has none of its own. */
 export function placementEvent(
