@@ -1,5 +1,5 @@
 -- assign: what a director knows beyond the row (03: 0 behind, `seen`, the epoch minted; V3, V4, 28).
-select plan(45);
+select plan(46);
 \ir helpers/fleet.sql
 
 select test_clock.freeze('2030-01-01 00:00:00+00');
@@ -69,6 +69,8 @@ select throws_ok($$ select relay_v1.assign('user', 'seen', seen => '{"cell_id": 
 select throws_ok($$ select relay_v1.assign('user', 'seen', seen => '{"cell_id": "x", "epoch": "many"}') $$, 'RL001', null, 'so is an epoch that is no number');
 select throws_ok($$ select relay_v1.assign('user', 'seen', poll_evidence => '{"cell_id": "x", "dead": true, "evaluated_at": "late"}') $$,
   'RL001', null, 'so is an instant that is none');
+
+select throws_ok($$ select relay_v1.assign('user', 'seen', repeat('x', 129)) $$, 'RL001', null, 'and a region that is too long');
 
 -- the epoch minted
 select pg_temp.seat('floored', 'dead'), pg_temp.seat('unfloored', 'dead');

@@ -1,5 +1,5 @@
 -- The change log: cursor, gaps, resync, pruning (02, change log and doorbell; P9).
-select plan(33);
+select plan(34);
 
 create function pg_temp.add(id bigint, cell text default 'a', other text default null) returns void language sql as $$
   insert into relay.change (id, kind, from_cell, to_cell, at) overriding system value values (id, 'granted', other, cell, relay.now())
@@ -74,4 +74,6 @@ select test_clock.advance('16 minutes');
 select is(relay_v1.sweep_changes(), 1, 'even the last row goes');
 select is(pg_temp.since(pg_temp.cursor(140)), '> 140', 'and the head stays where it was');
 select is(pg_temp.since(null), '> 140 start', 'for a start, too');
+select pg_temp.add(138);
+select is(pg_temp.since(pg_temp.cursor(140)), '> 140', 'a row that commits later below it takes no cursor back');
 select * from finish();

@@ -1,5 +1,5 @@
 -- verify_seat, activate_control, renew_leases, release_lease, sweep_leases (wire 2.7, 2.8).
-select plan(58);
+select plan(63);
 
 create function pg_temp.inc(n int default 1) returns uuid language sql as $$ select lpad(n::text, 32, '0')::uuid $$;
 create function pg_temp.beat(cell text, mark bigint default 1, process int default 1) returns text language sql as $$
@@ -124,4 +124,11 @@ select is((pg_temp.row_of('swept')).last_activity_at, relay.now(), 'its end is t
 select is((pg_temp.row_of('swept-old')).last_activity_at, relay.now() - interval '1 hour 105 s', 'if the row is still at its epoch');
 select is(pg_temp.ended('swept'), '{"reason": "expired"}', 'and is told');
 select is(relay_v1.sweep_leases(), 0, 'then there is nothing left');
+select is(pg_temp.release('swept', reason => 'account-removed'), 'not_held', 'a release that comes after the sweep');
+select is((pg_temp.row_of('swept')).last_close_reason, 'account-removed', 'still says why');
+select pg_temp.release('swept-old', reason => 'account-removed');
+select is((pg_temp.row_of('swept-old')).last_close_reason, 'signed-out', 'not of an older epoch');
+select pg_temp.activate('swept', generation => 2), pg_temp.release('swept', reason => 'late');
+select is((pg_temp.row_of('swept')).last_close_reason, null, 'nor once somebody is seated again');
+select is((pg_temp.lease('swept')).state, 'active', 'who stays so');
 select * from finish();

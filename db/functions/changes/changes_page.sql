@@ -11,7 +11,7 @@ begin
   return (
     with edge as (
       select x.head, least(x.head, p_max_id + p_max_rows) as upto
-      from (select coalesce(max(c.id), p_max_id) as head from relay.change c) x
+      from (select greatest(max(c.id), p_max_id) as head from relay.change c) x
     ), present as materialized (
       select c.id, lag(c.id, 1, p_max_id) over (order by c.id) as before
       from edge e

@@ -23,8 +23,9 @@ declare
   v_now timestamptz;
 begin
   if assign.user_id is null or assign.relay_host_id is null or assign.place is null
-    or assign.requested_by not in ('host', 'resolve', 'invite', 'sweep', 'operator') is not false then
-    perform relay.misuse('assign: user_id, relay_host_id and place are needed, requested_by is host, resolve, invite, sweep or operator');
+    or assign.requested_by not in ('host', 'resolve', 'invite', 'sweep', 'operator') is not false
+    or length(assign.preferred_region) not between 1 and 128 then
+    perform relay.misuse('assign: user_id, relay_host_id or place is missing, or requested_by or the region is none');
   end if;
   v_ask := (assign.user_id, assign.relay_host_id, assign.preferred_region, assign.requested_by, assign.epoch_floor,
     null, null, null, null);

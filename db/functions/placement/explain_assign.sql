@@ -21,7 +21,8 @@ begin
   if not v_candidates @> '[{"rejected": null}]' then
     v_d := relay.without_target(v_d);
   end if;
-  return jsonb_build_object('outcome', v_d.outcome, 'rule', v_d.rule, 'cause', case when v_d.outcome = 'unavailable' then v_d.cause end,
+  return jsonb_build_object('outcome', v_d.outcome, 'rule', v_d.rule,
+    'cause', case when v_d.outcome = 'unavailable' then v_d.cause end,
     'inputs', jsonb_build_object(
       'row', (select to_jsonb(a) from relay.assignment a
         where a.user_id = explain_assign.user_id and a.relay_host_id = explain_assign.relay_host_id),

@@ -28,6 +28,14 @@ begin
     and l.cell_id = release_lease.cell_id and l.incarnation = release_lease.incarnation
     and l.epoch = release_lease.epoch and l.generation = release_lease.generation;
   if not found then
+    -- it was swept before the close came: the reason counts, unless somebody is seated there by now
+    update relay.assignment a
+    set last_close_reason = release_lease.close_reason, last_close_reason_at = relay.now()
+    where a.user_id = release_lease.user_id and a.relay_host_id = release_lease.relay_host_id
+      and a.cell_id = release_lease.cell_id and a.epoch = release_lease.epoch and release_lease.close_reason is not null
+      and not exists (
+        select from relay.lease l
+        where l.user_id = a.user_id and l.relay_host_id = a.relay_host_id and l.cell_id = a.cell_id);
     return 'not_held';
   end if;
   v_now := relay.now();
