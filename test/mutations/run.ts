@@ -10,6 +10,7 @@ import { installTestClock } from '../support/test-clock.ts';
 import { startThrowawayPostgres } from '../support/throwaway-postgres.ts';
 import { drains } from './drains.ts';
 import { fences } from './fences.ts';
+import { modes } from './modes.ts';
 import type { Mutation } from './mutation.ts';
 import { placement } from './placement.ts';
 
@@ -18,7 +19,7 @@ import { placement } from './placement.ts';
  * whose name or group holds one of the words. Fails if a fault survives, if none of its text is found, or without any fault a test
  * fails.
  */
-const GROUPS = [...placement, ...drains, ...fences];
+const GROUPS = [...placement, ...drains, ...fences, ...modes];
 const AT_ONCE = 4;
 const RACE_TIMEOUT_MS = 180_000;
 const TEMPLATE = 'orca_relay_mutations';

@@ -17,9 +17,9 @@ create function pg_temp.own_of(role text) returns text language sql as $$
   select string_agg(f, ' ' order by f) from string_to_table(pg_temp.callable(role), ' ') f
   where f not in (select string_to_table(pg_temp.callable_by_all(), ' '))
 $$;
-select is(pg_temp.callable_by_all(), 'cancel_drain evacuate_cell explain_assign fence_abort fence_begin fence_commit fence_release fence_start fence_status migration_status register_cell schema_version start_drain supersede_target', 'every role calls');
-select is(pg_temp.own_of('relay_director'), 'assign cells changes_since regions resolve sweep_changes sweep_credentials sweep_dead_cells sweep_leases sweep_migrations', 'a director calls besides');
-select is(pg_temp.own_of('relay_cell'), 'activate_control cell_orders changes_since confirm_resume create_invite heartbeat install_credential install_status open_connection release_invite release_lease renew_leases revoke_device verify_seat', 'a cell calls besides');
+select is(pg_temp.callable_by_all(), 'cancel_drain evacuate_cell explain_assign fence_abort fence_begin fence_commit fence_release fence_start fence_status isolate_for_roll migration_status register_cell restore_after_roll retire_cell schema_version set_admission set_admit_mode set_cell_flags start_drain supersede_target', 'every role calls');
+select is(pg_temp.own_of('relay_director'), 'assign cells changes_since record_seats regions resolve sweep_changes sweep_credentials sweep_dead_cells sweep_leases sweep_migrations', 'a director calls besides');
+select is(pg_temp.own_of('relay_cell'), 'activate_control cell_orders changes_since claim_trip_slot confirm_resume create_invite heartbeat install_credential install_status open_connection record_effective_mode release_invite release_lease renew_leases revoke_device verify_seat', 'a cell calls besides');
 select is(pg_temp.own_of('relay_operator'), 'simulate_outage', 'an operator calls besides');
 select is(pg_temp.own_of('relay_monitor'), 'simulate_outage', 'the monitor calls besides');
 select is(pg_temp.callable('public'), null, 'and everybody nothing');
@@ -28,7 +28,7 @@ select is((select bool_or(has_schema_privilege(r, 'relay', 'usage')) from unnest
 select is((select string_agg(c.relname, ' ') from pg_class c, unnest(array['relay_director', 'relay_cell', 'relay_operator', 'relay_monitor']) r
   where c.relnamespace = 'relay'::regnamespace and c.relkind in ('r', 'v') and has_table_privilege(r, c.oid, 'select, insert, update, delete, truncate')), null, 'nor reads or writes a table of it');
 select is((select string_agg(distinct p.proname, ' ' order by p.proname) from pg_proc p, unnest(array['relay_director', 'relay_cell', 'relay_operator', 'relay_monitor']) r
-  where p.pronamespace = 'relay'::regnamespace and has_function_privilege(r, p.oid, 'execute')), 'drains_rows fences_rows fleet_rows hosts_by_cell_rows open_migrations_rows', 'nor calls a function of it, but for the views');
+  where p.pronamespace = 'relay'::regnamespace and has_function_privilege(r, p.oid, 'execute')), 'drains_rows fences_rows fleet_rows hosts_by_cell_rows open_migrations_rows recent_changes_rows trip_slots_rows', 'nor calls a function of it, but for the views');
 
 set session authorization relay_monitor;
 select set_config('test.fleet', (select count(*)::text from relay_v1.fleet) || (select count(*) from relay_v1.hosts_by_cell), true);

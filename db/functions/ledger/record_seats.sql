@@ -1,0 +1,51 @@
+-- Writes seats that a director booked, or read from a feed, into the rows of their hosts: only where the epoch is strictly
+-- higher than the row's. The rows that are behind are found first; the others, which are nearly all, are not locked.
+-- Caller: director, the ledger; at most 500 rows. Locks: the rows that are behind, in (user_id, relay_host_id) order; one
+-- that somebody else holds is passed over.
+-- Results: recorded (the row says so now, or did already), stale (the row has a higher epoch, or this one on another cell:
+-- that seat is to be demoted), busy (locked: send it again).
+create or replace function relay_v1.record_seats(rows jsonb)
+returns table (user_id text, relay_host_id text, result text)
+language plpgsql
+security definer
+set search_path = relay, pg_temp
+as $$
+declare
+  v_seat record;
+  v_now timestamptz;
+begin
+  if jsonb_typeof(record_seats.rows) is distinct from 'array'
+    or jsonb_array_length(record_seats.rows) > relay.limit_of('ledgerBatchRows') then
+    perform relay.misuse(format('record_seats: rows is an array of at most %s', relay.limit_of('ledgerBatchRows')));
+  end if;
+  for v_seat in
+    select s.user_id, s.relay_host_id, s.cell_id, s.epoch, a.cell_id as row_cell_id, a.epoch as row_epoch
+    from jsonb_to_recordset(record_seats.rows) s (user_id text, relay_host_id text, cell_id text, epoch bigint)
+    left join relay.assignment a on a.user_id = s.user_id and a.relay_host_id = s.relay_host_id
+    order by s.user_id, s.relay_host_id, s.epoch
+  loop
+    user_id := v_seat.user_id;
+    relay_host_id := v_seat.relay_host_id;
+    if v_seat.epoch > coalesce(v_seat.row_epoch, 0) then
+      perform from relay.assignment a
+      where a.user_id = v_seat.user_id and a.relay_host_id = v_seat.relay_host_id
+      for no key update skip locked;
+      if not found and v_seat.row_epoch is not null then
+        result := 'busy';
+        return next;
+        continue;
+      end if;
+      v_now := coalesce(v_now, relay.now());
+      perform relay.record_seat(v_seat.user_id, v_seat.relay_host_id, v_seat.cell_id, v_seat.epoch, v_now);
+    end if;
+    -- as it is now: of two directors that booked one epoch the first writer wins
+    select case when a.epoch = v_seat.epoch and a.cell_id = v_seat.cell_id then 'recorded' else 'stale' end
+    into result
+    from relay.assignment a
+    where a.user_id = v_seat.user_id and a.relay_host_id = v_seat.relay_host_id;
+    return next;
+  end loop;
+end
+$$;
+comment on function relay_v1.record_seats(jsonb) is
+  'Brings the rows of hosts to seats [{user_id, relay_host_id, cell_id, epoch}] with a higher epoch: recorded, stale or busy';

@@ -1,0 +1,19 @@
+-- Writes what a process really does, and says so if that is new.
+-- Caller: record_effective_mode, claim_trip_slot. Locks: the cell's own row of cell_effective_mode.
+create or replace function relay.write_effective_mode(p_cell_id text, p_incarnation uuid, p_mode text, p_now timestamptz)
+returns void
+language plpgsql
+as $$
+declare
+  v_before text;
+begin
+  select e.mode into v_before from relay.cell_effective_mode e where e.cell_id = p_cell_id for update;
+  insert into relay.cell_effective_mode as e (cell_id, incarnation, mode, updated_at)
+  values (p_cell_id, p_incarnation, p_mode, p_now)
+  on conflict on constraint cell_effective_mode_pkey do update
+  set incarnation = excluded.incarnation, mode = excluded.mode, updated_at = excluded.updated_at;
+  if v_before is distinct from p_mode then
+    perform relay.ring('effective_mode', p_cell_id, jsonb_build_object('from', v_before, 'to', p_mode), p_now);
+  end if;
+end
+$$;

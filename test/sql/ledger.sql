@@ -1,0 +1,42 @@
+-- record_seats (03, ledger; 28, P2).
+\ir helpers/fleet.sql
+select plan(19);
+
+create function pg_temp.record(variadic seats text[]) returns text language sql as $$
+  select string_agg(r.relay_host_id || ' ' || r.result, ', ') from relay_v1.record_seats((
+    select jsonb_agg(jsonb_build_object('user_id', 'user', 'relay_host_id', split_part(s, ' ', 1), 'cell_id', split_part(s, ' ', 2),
+      'epoch', split_part(s, ' ', 3)::bigint)) from unnest(seats) s)) r
+$$;
+create function pg_temp.row_of(host text) returns text language sql as $$
+  select concat_ws(' ', a.cell_id, a.epoch) from relay.assignment a where a.relay_host_id = host
+$$;
+
+select test_clock.freeze('2030-01-01 00:00:00+00');
+select relay_v1.register_cell(n, 'https://' || n, 'here', 100) from unnest(array['x', 'y']) n;
+select pg_temp.beat(n) from unnest(array['x', 'y']) n;
+
+select throws_ok($$ select relay_v1.record_seats('{}') $$, 'RL001', null, 'an array is needed');
+select throws_ok($$ select relay_v1.record_seats(null) $$, 'RL001', null, 'a null is none');
+select throws_ok($$ select relay_v1.record_seats((select jsonb_agg(n) from generate_series(1, 501) n)) $$, 'RL001', null, 'of 500 at most');
+select is((select count(*) from relay_v1.record_seats('[]')), 0::bigint, 'an empty one is fine');
+select is(pg_temp.record('new x 3'), 'new recorded', 'a host without a row gets one');
+select is(pg_temp.row_of('new'), 'x 3', 'at the epoch of its seat');
+select is(pg_temp.record('new x 3'), 'new recorded', 'a batch that is sent again is recorded');
+select is((select count(*) from relay.change c where c.kind = 'recorded'), 1::bigint, 'and written once');
+select is(pg_temp.record('new y 3'), 'new stale', 'P2: of two seats at one epoch the first row wins');
+select is(pg_temp.record('new x 2'), 'new stale', 'a lower epoch never writes');
+select is(pg_temp.row_of('new'), 'x 3', 'the row stays');
+select pg_temp.hold('new', 'x', 3);
+select pg_temp.migrate('new', 'y', 'x', 3);
+select is(pg_temp.record('new y 4'), 'new recorded', 'a higher one does');
+select is((select count(*) from relay.lease l where l.relay_host_id = 'new'), 0::bigint, 'what the host held elsewhere ends');
+select is((select count(*) from relay.migration m where m.relay_host_id = 'new' and m.aborted_at is null), 0::bigint, 'and its older migration');
+select is((select concat_ws(' ', c.from_cell, c.to_cell, c.epoch, c.detail) from relay.change c where c.kind = 'recorded' order by c.id desc limit 1),
+  'x y 4 {"forced": true}', 'the cell that lost it hears so');
+select is(pg_temp.record('b x 1', 'a x 2', 'new y 3', 'b x 2'), 'a recorded, b recorded, b recorded, new stale', 'many at once, in order of host and epoch');
+select pg_temp.seat('moved', 'y', 7);
+select is(pg_temp.record('moved x 6', 'moved x 7'), 'moved stale, moved stale', '28: later writes of (x,6) and (x,7) leave (y,7)');
+select is(pg_temp.row_of('moved'), 'y 7', 'as it was');
+select is((select count(*) from relay.change c where c.relay_host_id = 'moved'), 0::bigint, 'and nothing is said');
+
+select * from finish();
