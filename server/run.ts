@@ -8,9 +8,9 @@ import { createMetrics, type Metrics } from './metrics.ts';
 import { databaseProblem, schemaProblem } from './migrate.ts';
 import { packageVersion } from './package-root.ts';
 import { Problem } from './problem.ts';
+import { readerRefusal } from './readers.ts';
 import { createReadiness, type Dependency, type ReadyVerdict } from './readiness.ts';
 import type { DependencyState, RoleContext, RolePart } from './role-part.ts';
-import { secretEquals } from './tokens.ts';
 import { type App, createApp, type Listener, listen } from './uws.ts';
 
 export type { DependencyState, ReadinessReport, RoleContext, RolePart } from './role-part.ts';
@@ -177,20 +177,9 @@ function readyReply(verdict: ReadyVerdict): Reply {
   return { status: 200, json: { ok: true, degraded: true, dependency: verdict.degraded } };
 }
 
-const LOOPBACK = /^(?:127\.|::1$|(?:0{4}:){7}0{3}1$)/;
-
-/** A proxy on this machine makes every caller look local, so a forwarded request never counts as one. */
-function isLocal(request: Request): boolean {
-  return LOOPBACK.test(request.remoteAddress) && request.header('x-forwarded-for') === undefined;
-}
-
 async function metricsReply({ config, metrics }: RoleContext, request: Request): Promise<Reply> {
-  if (config.metricsKey === null) {
-    if (!isLocal(request)) return { status: 403, json: { error: 'loopback_only' } };
-  } else {
-    const given = /^Bearer (\S+)$/.exec(request.header('authorization') ?? '')?.[1] ?? '';
-    if (!secretEquals(config.metricsKey, given)) return { status: 401, json: { error: 'unauthorized' } };
-  }
+  const refusal = readerRefusal(config.metricsKey, request);
+  if (refusal !== null) return { status: refusal === 'unauthorized' ? 401 : 403, json: { error: refusal } };
   const text = await metrics.registry.metrics();
   return { status: 200, text, headers: { 'content-type': metrics.registry.contentType } };
 }

@@ -6,6 +6,8 @@ import type { App } from '../uws.ts';
 import { createAssign } from './assign.ts';
 import { type Desk, openDesk } from './desk.ts';
 import { Fleet, isAboutCells } from './fleet.ts';
+import { FleetFeed } from './fleet-feed.ts';
+import { registerFleetPage } from './fleet-page.ts';
 import { createHostToken } from './host-token.ts';
 import { InviteMover } from './invite-mover.ts';
 import { createLocate } from './locate.ts';
@@ -26,12 +28,14 @@ export function createDirector(context: RoleContext): RolePart {
   const tokens = createRelayTokenVerifier(config, clock);
   const locate = createLocate(db, desk, clock);
   const fleet = new Fleet(db, log, metrics, clock);
+  const feed = new FleetFeed(db, log, metrics, clock);
   const mover = new InviteMover({ clock, locate, log, metrics, refusals });
   let running: { stream: ChangeStream; sweeps: Sweeps } | null = null;
 
   return {
     register(app) {
       registerHttp(app, context, { desk, locate, refusals, tokens });
+      registerFleetPage(app, context, feed);
       // On one origin with a cell, the cell takes phones in itself.
       if (config.role === 'director') mover.register(app);
     },
@@ -43,8 +47,12 @@ export function createDirector(context: RoleContext): RolePart {
         pollMs: CHANGE_POLL_MS,
         onChange: (change) => {
           if (isAboutCells(change.kind)) void fleet.refresh();
+          feed.changed();
         },
-        onResync: () => fleet.refresh(),
+        onResync: () => {
+          feed.changed();
+          return fleet.refresh();
+        },
         log,
         metrics,
         clock,
@@ -61,7 +69,7 @@ export function createDirector(context: RoleContext): RolePart {
       desk.stop();
       mover.stop();
       refusals.stop();
-      await Promise.all([fleet.stop(), stopping?.stream.stop(), stopping?.sweeps.stop()]);
+      await Promise.all([fleet.stop(), feed.stop(), stopping?.stream.stop(), stopping?.sweeps.stop()]);
     },
   };
 }
