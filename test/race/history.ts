@@ -3,12 +3,20 @@ import type { FreshDatabase } from '../support/database.ts';
 
 type Row = Pick<Change, 'id' | 'kind' | 'from_cell' | 'to_cell' | 'relay_host_id' | 'epoch'>;
 
+/** What a caller was granted, and the floor that it gave. */
+export interface Granted {
+  host: string;
+  floor: number;
+  cellId: string;
+  epoch: number;
+}
+
 /**
  * What the change log says about every host, held against the promises: epochs strictly rise from 1 (P1), each epoch
- * belongs to one cell (P2), a move leaves the cell that the host was on, and the last placement is the row. Returns what
- * is wrong, a line each.
+ * belongs to one cell (P2), a move leaves the cell that the host was on, the last placement is the row, and nobody was
+ * granted what the log does not know or what is below its floor. Returns what is wrong, a line each.
  */
-export async function historyProblems(db: FreshDatabase): Promise<string[]> {
+export async function historyProblems(db: FreshDatabase, granted: readonly Granted[] = []): Promise<string[]> {
   const changes = await db.query<Row>(
     `select c.id, c.kind, c.from_cell, c.to_cell, c.relay_host_id, c.epoch from relay.change c
      where c.relay_host_id is not null order by c.id`,
@@ -18,27 +26,48 @@ export async function historyProblems(db: FreshDatabase): Promise<string[]> {
   );
   const byHost = new Map<string, Row[]>(rows.map(({ relay_host_id }) => [relay_host_id, []]));
   for (const change of changes) byHost.get(change.relay_host_id ?? '')?.push(change);
-  return rows.flatMap(({ relay_host_id, cell_id, epoch }) => {
-    const { problems, last } = follow(byHost.get(relay_host_id) ?? []);
+  const homes = new Map<string, Map<number, string>>();
+  const problems = rows.flatMap(({ relay_host_id, cell_id, epoch }) => {
+    const { problems, last, cells } = follow(byHost.get(relay_host_id) ?? []);
+    homes.set(relay_host_id, cells);
     if (last.cell !== cell_id || last.epoch !== epoch) {
       problems.push(`the row says ${cell_id}@${epoch}, the log ${last.cell}@${last.epoch}`);
     }
     return problems.map((problem) => `${relay_host_id}: ${problem}`);
   });
+  for (const { host, floor, cellId, epoch } of granted) {
+    if (epoch < floor) problems.push(`${host}: granted ${cellId}@${epoch} below the floor ${floor}`);
+    if (homes.get(host)?.get(epoch) !== cellId)
+      problems.push(`${host}: granted ${cellId}@${epoch}, which the log does not know`);
+  }
+  return problems;
 }
 
-function follow(changes: readonly Row[]): { problems: string[]; last: { cell: string | null; epoch: number } } {
+interface Followed {
+  problems: string[];
+  last: { cell: string | null; epoch: number };
+  /** Which cell each epoch was given to. */
+  cells: Map<number, string>;
+}
+
+/** Every kind of change that gives a host a home. */
+const HOMING: ReadonlySet<Row['kind']> = new Set(['placed', 'moved', 'recorded']);
+
+function follow(changes: readonly Row[]): Followed {
   const problems: string[] = [];
-  let last: { cell: string | null; epoch: number } = { cell: null, epoch: 0 };
+  const cells = new Map<number, string>();
+  let last: Followed['last'] = { cell: null, epoch: 0 };
   for (const { kind, from_cell, to_cell, epoch } of changes) {
-    if (kind === 'placed' || kind === 'moved') {
+    if (HOMING.has(kind)) {
       if ((epoch ?? 0) <= last.epoch) problems.push(`epoch ${epoch} after ${last.epoch}`);
-      if (kind === 'moved' && from_cell !== last.cell) problems.push(`moved from ${from_cell}, was on ${last.cell}`);
+      if (kind !== 'placed' && from_cell !== last.cell) problems.push(`${kind} from ${from_cell}, was on ${last.cell}`);
       if (kind === 'placed' && last.cell !== null) problems.push('placed twice');
+      if (cells.has(epoch ?? 0) && cells.get(epoch ?? 0) !== to_cell) problems.push(`epoch ${epoch} on two cells`);
       last = { cell: to_cell, epoch: epoch ?? 0 };
+      cells.set(last.epoch, to_cell ?? '');
     } else if (kind === 'granted' && (to_cell !== last.cell || epoch !== last.epoch)) {
       problems.push(`granted on ${to_cell}@${epoch}, was on ${last.cell}@${last.epoch}`);
     }
   }
-  return { problems, last };
+  return { problems, last, cells };
 }
