@@ -232,12 +232,15 @@ describe('far from the limit no host waits for another', () => {
     "select from relay.assignment where relay_host_id = 'other' for update",
     "select from relay.lease where relay_host_id = 'other' for update",
     'select from relay.change for update',
+    "select from relay.migration where relay_host_id = 'other' for update",
+    'select from relay.mutation_lease for update',
   ];
 
   test.each(HELD)('nor for a row that anybody holds (incident 36): %s', async (held) => {
     await addCell(db, { cellId: 'a' });
     await addCell(db, { cellId: 'dead' });
     await one.assign('other');
+    await db.query("select relay.open_migration('user-other', 'other', 1, 'dead', 'a', true, relay.now())");
     await letDie(db, ['dead'], ['a']);
     for (const host of ['moves', 'grows']) await seat(db, host, host === 'moves' ? 'dead' : 'a', 4);
     const holder = await operator(held);
