@@ -211,12 +211,17 @@ describe('the two ends of a migration', () => {
     expect(await migrations()).toEqual(['x y 5 registered completed']);
   });
 
-  test('the attach first: a sweep passes the host by', async () => {
+  test('a sweep passes by a host that is locked', async () => {
+    expect(await release(one, 'x', 4)).toBe('released');
+    await one.query(
+      "update relay.migration m set opened_at = m.opened_at - interval '24 hours', expires_at = relay.now()",
+    );
+    await one.query("delete from relay.lease l where l.cell_id = 'y'");
     await one.begin();
-    await activate(one, 'y', 5);
+    await one.query("select from relay.assignment a where a.relay_host_id = 'host' for update");
     expect(await sweep(two)).toBe('0');
-    await one.commit();
-    expect(await migrations()).toEqual(['x y 5 registered']);
+    await one.rollback();
+    expect(await sweep(two)).toBe('1');
   });
 
   test.each([
