@@ -24,8 +24,11 @@ export async function runDemoCommand({ mib }: DemoCommandOptions, env: Environme
     await (await fleet?.catch(() => null))?.stop();
     log?.close();
   };
+  const stopped = new AbortController();
+  const { signal } = stopped;
   const ending = onEnd(async () => {
     console.log('\nstopping …');
+    stopped.abort();
     await cleanUp();
     process.exit(INTERRUPTED);
   }, STOP_MS);
@@ -33,13 +36,13 @@ export async function runDemoCommand({ mib }: DemoCommandOptions, env: Environme
     const up = findUp(dataDir);
     if (up) {
       console.log(`Using the relay that runs on ${up.director}.`);
-      await runDemo({ directors: [up.director], selfHostedKey: up.selfHostedKey, mib });
+      await runDemo({ directors: [up.director], selfHostedKey: up.selfHostedKey, mib, signal });
     } else {
       console.log('No "orca-relay up" runs here: starting a relay for the demo …');
       log = openLogFile(dataDir);
       fleet = startDemoFleet(env, dataDir, log);
       const { director, database } = await fleet;
-      await runDemo({ directors: [director], selfHostedKey: database.secrets.selfHostedKey, mib });
+      await runDemo({ directors: [director], selfHostedKey: database.secrets.selfHostedKey, mib, signal });
     }
   } catch (error) {
     // what fails because everything is being stopped is no news; the end of the process is on its way
