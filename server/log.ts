@@ -71,7 +71,19 @@ export function createLogger(options: LoggerOptions): Logger {
     redact: { paths: SECRET_FIELDS.flatMap((field) => [field, `*.${field}`]), censor: REDACTED },
     serializers: { error: describeError, err: describeError },
   };
-  return options.destination ? pino(settings, options.destination) : pino(settings);
+  return pino(settings, options.destination ?? standardOutput());
+}
+
+let listening = false;
+
+/**
+ * Not pino's own stream: with a reader that has died (a killed parent) it retries the last lines for ever at exit, and the
+ * process never ends. Lines that nobody reads are lost.
+ */
+function standardOutput(): DestinationStream {
+  if (!listening) process.stdout.on('error', () => undefined);
+  listening = true;
+  return process.stdout;
 }
 
 /** What a log may say of an error: name, code and redacted message; the stack only of an error that nobody foresaw. */

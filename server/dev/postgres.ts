@@ -295,7 +295,9 @@ async function stopServer(folder: string, pid: number, child: ChildProcess | nul
 
 function lastFatal(logFile: string): string {
   const lines = readFileSync(logFile, 'utf8').trim().split('\n');
-  const line = lines.findLast((each) => /FATAL|PANIC|ERROR/.test(each)) ?? lines.at(-1) ?? '';
+  // what a client was told while the server was starting is no reason
+  const own = lines.filter((each) => !/the database system is/.test(each));
+  const line = own.findLast((each) => /FATAL|PANIC|ERROR/.test(each)) ?? own.at(-1) ?? '';
   return line.replace(/^.*?(?:FATAL|PANIC|ERROR|LOG): +/, '') || 'no reason given';
 }
 
