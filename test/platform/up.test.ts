@@ -1,5 +1,5 @@
 import { spawnSync } from 'node:child_process';
-import { rmSync } from 'node:fs';
+import { readdirSync, rmSync } from 'node:fs';
 import { createServer } from 'node:net';
 import path from 'node:path';
 import { afterAll, beforeAll, expect, test, vi } from 'vitest';
@@ -44,6 +44,11 @@ function childOf(parent: number, command: string): number {
   const { stdout } = spawnSync('ps', ['-axo', 'pid=,ppid=,args='], { encoding: 'utf8' });
   const lines = stdout.split('\n').map((line) => line.trim().split(/\s+/));
   return Number(lines.find(([, ppid, ...args]) => ppid === String(parent) && args.at(-1) === command)?.[0] ?? 0);
+}
+
+function postgresPid(): number {
+  const cluster = readdirSync(dataDir).find((name) => /^postgres-\d+$/.test(name)) as string;
+  return (readPostmaster(path.join(dataDir, cluster)) as { pid: number }).pid;
 }
 
 async function childrenOfUp(): Promise<number[]> {
@@ -122,8 +127,7 @@ test.each([
 );
 
 test('kill -9 of Postgres: it is started again where it was, and everything finds it', async () => {
-  const folder = path.join(dataDir, 'postgres-18');
-  process.kill((readPostmaster(folder) as { pid: number }).pid, 'SIGKILL');
+  process.kill(postgresPid(), 'SIGKILL');
   await expect.poll(up.stdout, PATIENCE).toContain('Postgres had ended; it is started again on the same port');
   await expect.poll(() => sql('select 1 as one').catch(() => []), PATIENCE).toEqual([{ one: '1' }]);
 }, 90_000);
@@ -139,7 +143,7 @@ test('kill -9 of up itself: its processes end, Postgres is taken over by the nex
 
 test('Ctrl-C stops all of it', async () => {
   const children = await childrenOfUp();
-  const postgres = (readPostmaster(path.join(dataDir, 'postgres-18')) as { pid: number }).pid;
+  const postgres = postgresPid();
   up.kill('SIGINT');
   expect(await up.ended).toEqual({ code: 0, signal: null });
   expect([...children, postgres].map(isAlive)).toEqual([false, false, false]);
