@@ -15,7 +15,7 @@ export interface ServerProcess {
   port: number;
   /** After a garbage collection if asked for. */
   usage(collect?: boolean): Promise<Usage>;
-  stop(): void;
+  stop(): void | Promise<void>;
 }
 
 const EXTENSION = extname(import.meta.filename);
@@ -33,7 +33,7 @@ export async function startServer(name: string, args: string[] = []): Promise<Se
       const [usage] = (await once(child, 'message')) as [Usage];
       return usage;
     },
-    stop: () => child.kill(),
+    stop: () => void child.kill(),
   };
 }
 
