@@ -67,7 +67,7 @@ export function onEnd(stop: () => Promise<void>, patienceMs = FORCED_STOP_MS): {
 }
 
 /** One failover once rejected a promise nobody held, and ended every cell: rejections of the database layer are survived. */
-function surviveDatabaseRejections({ log, metrics }: RunningProcess): void {
+export function surviveDatabaseRejections({ log, metrics }: Pick<RunningProcess, 'log' | 'metrics'>): void {
   const survived = metrics.counter(
     'orca_relay_unhandled_rejections_total',
     'Rejections of the database layer that nobody handled',
