@@ -111,7 +111,7 @@ export class RelayHost extends Events<HostEvents> {
     };
   }
 
-  /** Ends everything at once. The relay keeps the seat for half a minute, in case the host comes back. */
+  /** Ends everything at once, for good. The relay keeps the seat for half a minute, in case the host comes back. */
   stop(): void {
     this.#dispatch('stop');
   }
