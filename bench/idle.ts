@@ -8,7 +8,7 @@ import { openPair, SPLICE_KINDS, startSpliceServer } from './support/splice-serv
 import type { Bench, Table } from './table.ts';
 
 const PAIRS = 4_000;
-const HOSTS = 1_500;
+const HOSTS = 2_500;
 const WARM = 100;
 const AT_ONCE = 20;
 const HARD_CAP = 3_000;
