@@ -15,9 +15,10 @@ begin
   return query
   select c.cell_id, c.url, c.region, c.admission, c.admit_mode,
     coalesce(r.ready and r.heard_at > v_now - relay.span_of('heartbeatTtlMs'), false), r.ready,
-    v_now - r.heard_at, r.enforced_units, relay.load(c.cell_id, v_now), c.unit_limit, c.connection_hard_cap is not null,
+    v_now - r.heard_at, r.enforced_units, n.load, c.unit_limit, c.connection_hard_cap is not null,
     coalesce(c.drain_incarnation = r.incarnation, false), r.incarnation, r.started_at
   from relay.cell c
-  left join relay.cell_runtime r on r.cell_id = c.cell_id;
+  left join relay.cell_runtime r on r.cell_id = c.cell_id
+  left join lateral relay.cell_load(c.cell_id, v_now) n on true;
 end
 $$;
