@@ -280,7 +280,9 @@ test('a data socket whose phone says nothing is given up at its deadline, one th
   http.listen(0, '127.0.0.1');
   await once(http, 'listening');
   const clock = new ManualClock();
-  const accepted = once(server, 'connection') as Promise<[WebSocket]>;
+  const first = new Promise<string>((resolve) => {
+    server.on('connection', (ws) => ws.once('message', (data) => resolve(String(data))));
+  });
   let joined = 0;
   const ended = new Promise<void>((resolve) => {
     openDataSocket(
@@ -309,8 +311,7 @@ test('a data socket whose phone says nothing is given up at its deadline, one th
     (seen) => seen === 2 + 2,
   );
   await clock.advance(500);
-  const [ws] = await accepted;
-  expect(String((await once(ws, 'message'))[0])).toContain('host-data-auth');
+  expect(await first).toContain('host-data-auth');
   await clock.advance(9_000);
   await ended;
   expect([upgrades, joined, clock.armed]).toEqual([3, 0, 0]);
