@@ -1,6 +1,6 @@
 -- assign: each row of the decision table in 03 that db mode has: 1, 2, 7, 8, 9, 11, 14. A test names its row; each
 -- condition of a row has a case that differs in it alone.
-select plan(92);
+select plan(93);
 
 create function pg_temp.beat(cell text, units int default 0, ready boolean default true) returns text language sql as $$
   select relay_v1.heartbeat(c.cell_id, c.url, c.region, lpad('1', 32, '0')::uuid, '2029-01-01', ready,
@@ -219,4 +219,8 @@ select is(pg_temp.ask('sleeps', region => 'east'), 'granted dormant x 5 from y',
 select is((select c.detail from relay.change c where c.relay_host_id = 'sleeps' and c.kind = 'moved'), '{"forced": true, "retire_until": null}', '2 forced');
 select is(pg_temp.ask('stays', region => 'west'), 'granted dormant y 4', '2 the target is the home: kept');
 select is(pg_temp.changes('stays'), 'granted y 4 dormant', '2 at the same epoch');
+select pg_temp.seat('drowses', 'y');
+update relay.assignment a set last_activity_at = relay.now() - interval '25 hours' where a.relay_host_id = 'drowses';
+select test_clock.advance('20 s');
+select is(pg_temp.ask('drowses'), 'granted sticky y 4', '2 while no cell was heard for 20 s, nobody is dormant');
 select * from finish();
