@@ -173,6 +173,11 @@ describe('an active control', () => {
       () => drains,
       (seen) => seen.length === 1,
     );
+    await until(
+      'the pong',
+      () => heard,
+      (seen) => seen.length === 3,
+    );
     expect(warnings).toHaveLength(5);
     expect(heard).toEqual(['host-hello', 'host-challenge-ack', 'pong']);
     expect(ended).toEqual([]);
