@@ -1,6 +1,6 @@
 -- assign: each row of the decision table in 03 that db mode has: 1, 2, 7, 8, 9, 11, 14. A test names its row; each
 -- condition of a row has a case that differs in it alone.
-select plan(93);
+select plan(94);
 
 create function pg_temp.beat(cell text, units int default 0, ready boolean default true) returns text language sql as $$
   select relay_v1.heartbeat(c.cell_id, c.url, c.region, lpad('1', 32, '0')::uuid, '2029-01-01', ready,
@@ -144,6 +144,10 @@ select is(pg_temp.home('on-empty'), 'empty 4', '9 the row stays');
 -- 14 home-unavailable, and not hearing: the first heartbeat was 60 s ago, the cells have been heard since
 select pg_temp.seat('lost', 'gone');
 select is(pg_temp.ask('lost'), 'unavailable home-unavailable booting', '14 booting: no such cell');
+insert into relay.cell_runtime (cell_id, incarnation, started_at, ready, heard_at, enforced_units, inclusion_watermark)
+values ('gone', lpad('1', 32, '0')::uuid, relay.now(), true, relay.now(), 0, 0);
+select is(pg_temp.ask('lost'), 'unavailable home-unavailable booting', '14 booting: one whose heartbeat is all that is left');
+delete from relay.cell_runtime where cell_id = 'gone';
 select pg_temp.seat('unborn', 'o');
 select relay_v1.register_cell('o', 'https://o', 'east', 10);
 select is(pg_temp.ask('unborn'), 'unavailable home-unavailable booting', '14 booting: never heard');

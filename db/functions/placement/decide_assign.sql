@@ -16,8 +16,9 @@ begin
   select a.cell_id, a.epoch, a.last_activity_at, l.expires_at,
     l.epoch = a.epoch and l.state <> 'retiring' and l.expires_at > p_now as holds,
     c.url, c.region, c.latch, c.admission, c.unit_limit, c.connection_hard_cap,
-    r.ready and r.heard_at > p_now - relay.span_of('heartbeatTtlMs') as live, r.heard_at,
-    case when a.preferred_region_at > p_now - relay.span_of('regionPreferenceTtlMs') then a.preferred_region end as preference
+    c.cell_id = r.cell_id and r.ready and r.heard_at > p_now - relay.span_of('heartbeatTtlMs') as live, r.heard_at,
+    case when a.preferred_region_at > p_now - relay.span_of('regionPreferenceTtlMs')
+      then a.preferred_region end as preference
   into v
   from relay.assignment a
   left join lateral (select x.* from relay.lease x where x.user_id = p_ask.user_id
