@@ -62,13 +62,18 @@ export function redactText(text: string): string {
   return SHAPES.reduce((left, [pattern, replacement]) => left.replace(pattern, replacement), text);
 }
 
+/** A number is a duration or a count under such a name (`stageMs.credential`), never a secret. */
+function censored(value: unknown): unknown {
+  return typeof value === 'number' ? value : REDACTED;
+}
+
 export function createLogger(options: LoggerOptions): Logger {
   const settings = {
     level: options.level ?? 'info',
     base: { role: options.role, ...(options.cellId === undefined ? {} : { cellId: options.cellId }) },
     timestamp: () => `,"time":"${new Date().toISOString()}"`,
     formatters: { level: (label: string) => ({ level: label }) },
-    redact: { paths: SECRET_FIELDS.flatMap((field) => [field, `*.${field}`]), censor: REDACTED },
+    redact: { paths: SECRET_FIELDS.flatMap((field) => [field, `*.${field}`]), censor: censored },
     serializers: { error: describeError, err: describeError },
   };
   return pino(settings, options.destination ?? standardOutput());
