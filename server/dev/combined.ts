@@ -5,6 +5,7 @@ import { Problem } from '../problem.ts';
 import type { RoleContext } from '../run.ts';
 import { serveConfig } from '../serve.ts';
 import { openLocalDatabase } from './local-postgres.ts';
+import { chosenSecrets } from './local-secrets.ts';
 import { asOperator, registerCell } from './register-cell.ts';
 import { claimDataDir } from './up-state.ts';
 
@@ -25,10 +26,11 @@ export async function runCombined(env: Environment): Promise<void> {
   try {
     const database = await openLocalDatabase(env, { dataDir });
     try {
+      const { signingKey, selfHostedKey } = chosenSecrets(env, database.secrets);
       const config = readConfig({
-        ORCA_RELAY_ASSIGNMENT_SIGNING_KEY: database.secrets.signingKey,
-        ORCA_RELAY_SELF_HOSTED_KEY: database.secrets.selfHostedKey,
         ...env,
+        ORCA_RELAY_ASSIGNMENT_SIGNING_KEY: signingKey,
+        ORCA_RELAY_SELF_HOSTED_KEY: selfHostedKey,
         ORCA_RELAY_ROLE: 'combined',
         DATABASE_URL: database.urls.combined,
       });
@@ -41,7 +43,7 @@ export async function runCombined(env: Environment): Promise<void> {
       });
       const cells = [{ id: config.cellId, url: config.cellUrl ?? origin }];
       const operatorUrl = database.urls.operator;
-      claim.publish({ director: origin, cells, selfHostedKey: config.selfHostedKey as string, operatorUrl });
+      claim.publish({ director: origin, cells, selfHostedKey, operatorUrl });
     } catch (error) {
       await database.stop();
       throw error;
