@@ -5,8 +5,8 @@ type Row = Pick<Change, 'id' | 'kind' | 'from_cell' | 'to_cell' | 'relay_host_id
 
 /**
  * What the change log says about every host, held against the promises: epochs strictly rise from 1 (P1), each epoch
- * belongs to one cell (P2), a move leaves the cell that the host was on, and the last placement is the row. Returns what
- * is wrong, a line each.
+ * belongs to one cell (P2), a move leaves the cell that the host was on, and the last placement is the row. And what no
+ * foreign key forbids: no stray lease, no host on an unknown cell. Returns what is wrong, a line each.
  */
 export async function historyProblems(db: FreshDatabase): Promise<string[]> {
   const changes = await db.query<Row>(
@@ -18,13 +18,29 @@ export async function historyProblems(db: FreshDatabase): Promise<string[]> {
   );
   const byHost = new Map<string, Row[]>(rows.map(({ relay_host_id }) => [relay_host_id, []]));
   for (const change of changes) byHost.get(change.relay_host_id ?? '')?.push(change);
-  return rows.flatMap(({ relay_host_id, cell_id, epoch }) => {
+  const wrong = rows.flatMap(({ relay_host_id, cell_id, epoch }) => {
     const { problems, last } = follow(byHost.get(relay_host_id) ?? []);
     if (last.cell !== cell_id || last.epoch !== epoch) {
       problems.push(`the row says ${cell_id}@${epoch}, the log ${last.cell}@${last.epoch}`);
     }
     return problems.map((problem) => `${relay_host_id}: ${problem}`);
   });
+  return [...wrong, ...(await strays(db))];
+}
+
+async function strays(db: FreshDatabase): Promise<string[]> {
+  const rows = await db.query<{ problem: string }>(
+    `select format('%s: a %s lease on %s@%s, the row says %s@%s', l.relay_host_id, l.state, l.cell_id, l.epoch, a.cell_id,
+       a.epoch) as problem
+     from relay.lease l
+     left join relay.assignment a on a.user_id = l.user_id and a.relay_host_id = l.relay_host_id
+     where a.cell_id is null or (l.state <> 'retiring' and (l.cell_id, l.epoch) <> (a.cell_id, a.epoch))
+     union all
+     select format('%s: on %s, which is no cell', a.relay_host_id, a.cell_id)
+     from relay.assignment a
+     where not exists (select from relay.cell c where c.cell_id = a.cell_id)`,
+  );
+  return rows.map(({ problem }) => problem);
 }
 
 function follow(changes: readonly Row[]): { problems: string[]; last: { cell: string | null; epoch: number } } {
