@@ -1,6 +1,6 @@
 -- assign: each row of the decision table in 03 that db mode has: 1, 2, 7, 8, 9, 11, 14. A test names its row; each
 -- condition of a row has a case that differs in it alone.
-select plan(94);
+select plan(97);
 
 create function pg_temp.beat(cell text, units int default 0, ready boolean default true) returns text language sql as $$
   select relay_v1.heartbeat(c.cell_id, c.url, c.region, lpad('1', 32, '0')::uuid, '2029-01-01', ready,
@@ -203,6 +203,7 @@ select pg_temp.live_on(59, 'y');
 select is(pg_temp.ask('no-target'), 'unavailable home-unavailable unheard', 'V5 for 60 s');
 select pg_temp.live_on(1, 'y');
 select is(pg_temp.ask('no-target', place => false), 'would_place dead-uncapped', 'V5 and then it is judged');
+select is(pg_temp.ask('on-capped'), 'unavailable home-unavailable unheard', '11 but a capped cell is never left for its silence');
 
 -- 2 dormant
 select pg_temp.seat('sleeps', 'y'), pg_temp.seat('sleeps-held', 'y'), pg_temp.seat('sleeps-once', 'y'), pg_temp.seat('stays', 'y');
@@ -227,4 +228,9 @@ select pg_temp.seat('drowses', 'y');
 update relay.assignment a set last_activity_at = relay.now() - interval '25 hours' where a.relay_host_id = 'drowses';
 select test_clock.advance('20 s');
 select is(pg_temp.ask('drowses'), 'granted sticky y 4', '2 while no cell was heard for 20 s, nobody is dormant');
+-- live: heard less than 45 s ago
+select test_clock.advance('24.999 s');
+select is(pg_temp.ask('drowses'), 'granted sticky y 4', '7 the home was heard 44.999 s ago');
+select test_clock.advance('1 ms');
+select is(pg_temp.ask('drowses'), 'unavailable home-unavailable unheard', '14 and 45 s ago');
 select * from finish();
