@@ -29,8 +29,8 @@ export async function startFleetDatabase(): Promise<FleetDatabase> {
   const server = await startPostgres({ dataDir, durable: true, maxConnections: 300 });
   const url = await ensureDatabase(server, 'bench');
   await migrate(url);
-  const owner = new pg.Client({ connectionString: url });
-  await owner.connect();
+  // the heartbeats go on while hosts are moved back
+  const owner = new pg.Pool({ connectionString: url, max: 2 });
   await owner.query(SEED);
   await owner.query('vacuum analyze');
   const heartbeats = setInterval(() => owner.query(HEARTBEAT), HEARTBEAT_MS);
