@@ -1,6 +1,6 @@
 -- assign: each row of the decision table in 03 that db mode has: 1, 2, 7, 8, 9, 11, 14. A test names its row; each
 -- condition of a row has a case that differs in it alone.
-select plan(97);
+select plan(99);
 
 create function pg_temp.beat(cell text, units int default 0, ready boolean default true) returns text language sql as $$
   select relay_v1.heartbeat(c.cell_id, c.url, c.region, lpad('1', 32, '0')::uuid, '2029-01-01', ready,
@@ -128,6 +128,12 @@ select is(pg_temp.changes('crowded'), 'moved full y 5 headroom', '8 the change')
 select is((select c.detail from relay.change c where c.relay_host_id = 'crowded'),
   jsonb_build_object('forced', false, 'retire_until', extract(epoch from relay.now() + interval '60 s')::bigint * 1000), '8 and until when');
 select is((relay_v1.explain_assign('user', 'retiring') ->> 'rule'), 'headroom', '8 explained alike');
+
+-- unattached since the first grant, not the latest
+select pg_temp.seat('late', 'x'), pg_temp.seat('late-moved', 'full');
+update relay.assignment set unattached_since = relay.now() - interval '5 min' where relay_host_id like 'late%';
+select is(pg_temp.ask('late') || ', ' || pg_temp.ask('late-moved', region => 'west'), 'granted sticky x 4, granted headroom y 5 from full', 'granted again, and moved');
+select is((select count(*) from relay.assignment where relay_host_id like 'late%' and unattached_since = relay.now() - interval '5 min'), 2::bigint, 'unattached since the first grant');
 
 -- 9 no-headroom
 select pg_temp.seat('phone-full', 'full');
