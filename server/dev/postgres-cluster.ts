@@ -8,6 +8,7 @@ import {
   readFileSync,
   renameSync,
   rmSync,
+  statSync,
   writeFileSync,
 } from 'node:fs';
 import path from 'node:path';
@@ -66,9 +67,19 @@ export function createCluster(cluster: Cluster, durable: boolean): void {
   }
 }
 
+/** What a killed initdb left: nobody works longer on one than initdb may take. */
+function removeAbandoned(prefix: string): void {
+  const parent = path.dirname(prefix);
+  for (const name of readdirSync(parent).filter((each) => each.startsWith(path.basename(prefix)))) {
+    const scratch = path.join(parent, name);
+    if (Date.now() - statSync(scratch).mtimeMs > INITDB_TIMEOUT_MS) rmSync(scratch, { recursive: true, force: true });
+  }
+}
+
 function makeScratch(folder: string): string {
   try {
     mkdirSync(path.dirname(folder), { recursive: true });
+    removeAbandoned(`${folder}.new-`);
     return mkdtempSync(`${folder}.new-`);
   } catch (error) {
     throw new PostgresError(unwritable(path.dirname(folder), error));

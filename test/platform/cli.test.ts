@@ -1,4 +1,4 @@
-import { writeFileSync } from 'node:fs';
+import { rmSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { temporaryDataDir } from '../../server/dev/postgres.ts';
@@ -29,9 +29,11 @@ describe('help', () => {
 });
 
 describe.concurrent('a mistake is one line on stderr and exit code 1', () => {
-  const notThere = path.join(temporaryDataDir(), 'nothing');
-  const file = path.join(temporaryDataDir(), 'a-file');
+  const folder = temporaryDataDir();
+  const notThere = path.join(folder, 'nothing');
+  const file = path.join(folder, 'a-file');
   writeFileSync(file, '');
+  afterAll(() => rmSync(folder, { recursive: true }));
   test.each<[string, string[], Record<string, string>, RegExp]>([
     ['an unknown command', ['fly'], {}, /^orca-relay: there is no command "fly": see orca-relay --help$/],
     ['an unknown option', ['up', '--fast'], {}, /^orca-relay: unknown option '--fast'$/],
