@@ -4,6 +4,7 @@ import { HostControl } from '../../client/host-control.ts';
 import { type HostKeys, type HostNames, hostNames, newHostKeys } from '../../client/host-keys.ts';
 import { readClaims } from '../../client/host-token.ts';
 import { completePorts } from '../../client/ports.ts';
+import type { SocketEnd } from '../../client/socket.ts';
 import { openNodeSocket } from '../../client/socket-node.ts';
 import type { CellFrameOf } from '../../contract/control.ts';
 import { hostDataFrames, phoneFrames } from '../../contract/phone.ts';
@@ -65,8 +66,27 @@ export async function placeHost(relay: RealRelay): Promise<Placed> {
   return { keys, names, relayToken, grant };
 }
 
-/** Rejects with the close when the cell does not seat it. */
-export function seatHost(placed: Placed): Promise<SeatedHost> {
+/** A busy cell's 503 is waited out, as a host does; rejects with any other end. */
+export async function seatHost(placed: Placed): Promise<SeatedHost> {
+  for (;;) {
+    try {
+      return await dialControl(placed);
+    } catch (error) {
+      if (!(error instanceof ControlEnded) || error.end.status !== 503) throw error;
+      await new Promise((resolve) => setTimeout(resolve, error.end.retryAfterMs ?? 1_000));
+    }
+  }
+}
+
+class ControlEnded extends Error {
+  readonly end: SocketEnd;
+  constructor(end: SocketEnd) {
+    super(`control ended: ${JSON.stringify(end)}`);
+    this.end = end;
+  }
+}
+
+function dialControl(placed: Placed): Promise<SeatedHost> {
   const { keys, names, relayToken, grant } = placed;
   const opened: ConnOpen[] = [];
   const waiting: ((open: ConnOpen) => void)[] = [];
@@ -92,7 +112,7 @@ export function seatHost(placed: Placed): Promise<SeatedHost> {
       },
       drain: () => {},
       warning: (text) => console.error(text),
-      ended: (end) => reject(new Error(`control ended: ${JSON.stringify(end)}`)),
+      ended: (end) => reject(new ControlEnded(end)),
     });
   });
 }
