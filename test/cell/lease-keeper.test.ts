@@ -290,6 +290,8 @@ describe('changes (04, change stream)', () => {
       },
       base: null,
     });
+    // The question is on its way once the promises before it are through.
+    await new Promise((resolve) => setImmediate(resolve));
     reactToChange(core, moved(host, { detail: { forced: true, retire_until: null } }));
     await activating;
     expect(socket.closed).toEqual({ code: 4409, reason: 'assignment changed during host proof' });
