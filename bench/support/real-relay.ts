@@ -66,6 +66,7 @@ export async function startRealRelay(hardCap: number): Promise<RealRelay> {
       return {
         cpuMicros: (samples.get('process_cpu_seconds_total') ?? Number.NaN) * 1e6,
         rssBytes: samples.get('process_resident_memory_bytes') ?? Number.NaN,
+        heapBytes: samples.get('nodejs_heap_size_used_bytes') ?? Number.NaN,
         queuedBytes: samples.get('orca_relay_splice_queued_bytes') ?? Number.NaN,
       };
     },
