@@ -1,4 +1,6 @@
+import { openCellPair, placeHost, seatHost } from './support/bench-host.ts';
 import { pump, roundTrips } from './support/pump.ts';
+import { startRealRelay } from './support/real-relay.ts';
 import type { ServerProcess } from './support/server-process.ts';
 import { openPair, type RawPair, SPLICE_KINDS, type SpliceKind, startSpliceServer } from './support/splice-servers.ts';
 import { median, percentile } from './support/stats.ts';
@@ -15,8 +17,15 @@ const SIZES = [
   [16_384, 4],
 ] as const;
 
+/** The whole process, with admission, database and all; `relay` is its splice alone, wired the same way. */
+const WHOLE = 'relay, whole process';
+const PAIRS_OF_A_HOST = 8;
+const HARD_CAP = 600;
+type Name = SpliceKind | typeof WHOLE;
+const NAMES: readonly Name[] = [...SPLICE_KINDS, WHOLE];
+
 interface Contender {
-  kind: SpliceKind;
+  kind: Name;
   server: ServerProcess;
   pairs: RawPair[];
 }
@@ -29,13 +38,13 @@ interface Rate {
 export const bench: Bench = {
   about: 'messages a second through the splice, and round trips, against a bare uWS splice and ws',
   async run() {
-    const contenders = await Promise.all(SPLICE_KINDS.map(start));
+    const contenders = await Promise.all([...SPLICE_KINDS.map(start), startWhole()]);
     try {
       const rates = await throughput(contenders);
       const trips = await roundTripTable(contenders);
       return [rates, trips];
     } finally {
-      for (const { server } of contenders) server.stop();
+      for (const { server } of contenders) await server.stop();
     }
   },
 };
@@ -47,17 +56,27 @@ async function start(kind: SpliceKind): Promise<Contender> {
   return { kind, server, pairs };
 }
 
+async function startWhole(): Promise<Contender> {
+  const server = await startRealRelay(HARD_CAP);
+  const pairs: RawPair[] = [];
+  while (pairs.length < PAIRS) {
+    const host = await seatHost(await placeHost(server));
+    for (let i = 0; i < PAIRS_OF_A_HOST; i++) pairs.push(await openCellPair(server, host));
+  }
+  return { kind: WHOLE, server, pairs };
+}
+
 async function throughput(contenders: readonly Contender[]): Promise<Table> {
   const rows: (string | number)[][] = [];
   for (const [bytes, window] of SIZES) {
-    const rates = new Map<SpliceKind, Rate[]>(contenders.map(({ kind }) => [kind, []]));
+    const rates = new Map<Name, Rate[]>(contenders.map(({ kind }) => [kind, []]));
     for (const { pairs } of contenders) await pump(pairs, bytes, window, 0.3);
     // Round by round, so that a neighbour's load falls on all of them.
     for (let round = 0; round < ROUNDS; round++) {
       for (const contender of contenders) rates.get(contender.kind)?.push(await measure(contender, bytes, window));
     }
-    const of = (kind: SpliceKind) => rates.get(kind) ?? [];
-    for (const kind of SPLICE_KINDS) {
+    const of = (kind: Name) => rates.get(kind) ?? [];
+    for (const kind of NAMES) {
       rows.push([
         `${bytes} B`,
         kind,
@@ -90,7 +109,7 @@ async function measure({ server, pairs }: Contender, bytes: number, window: numb
 }
 
 async function roundTripTable(contenders: readonly Contender[]): Promise<Table> {
-  const times = new Map<SpliceKind, number[]>(contenders.map(({ kind }) => [kind, []]));
+  const times = new Map<Name, number[]>(contenders.map(({ kind }) => [kind, []]));
   for (let round = 0; round < ROUNDS; round++) {
     for (const { kind, pairs } of contenders) {
       times.get(kind)?.push(...(await roundTrips(pairs[0] as RawPair, 128, ROUND_TRIPS / ROUNDS)));
@@ -99,7 +118,7 @@ async function roundTripTable(contenders: readonly Contender[]): Promise<Table> 
   return {
     title: 'Splice: round trip host → phone → host, 128 B, one at a time',
     columns: ['splice', 'p50 µs', 'p99 µs'],
-    rows: SPLICE_KINDS.map((kind) => {
+    rows: NAMES.map((kind) => {
       const all = times.get(kind) ?? [];
       return [kind, percentile(all, 0.5), percentile(all, 0.99)];
     }),

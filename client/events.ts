@@ -21,7 +21,11 @@ export class Events<Map extends object> {
     });
   }
 
+  /**
+   * Listeners run after the code that emits, in order: whatever they call or throw, a state machine is never caught in
+   * the middle of a step.
+   */
   protected emit<K extends keyof Map>(name: K, event: Map[K]): void {
-    for (const listener of this.#listeners[name] ?? []) listener(event);
+    for (const listener of this.#listeners[name] ?? []) queueMicrotask(() => listener(event));
   }
 }

@@ -85,11 +85,13 @@ export class RelayHost extends Events<HostEvents> {
     this.#dispatch('start');
   }
 
-  /** Resolves once seated; rejects when refused or stopped, or when the signal fires. */
+  /** Resolves once seated; rejects when refused or stopped, or when the signal fires, and says why there is no seat yet. */
   async online(signal: AbortSignal = new AbortController().signal): Promise<void> {
     if (this.#session?.control) return;
     const settled = (state: HostState) => state === 'online' || state === 'refused' || state === 'stopped';
-    const state = settled(this.#state) ? this.#state : await orAborted(this.next('state', settled), signal);
+    const state = settled(this.#state)
+      ? this.#state
+      : await orAborted(this.next('state', settled), signal).catch(() => this.#state);
     if (state !== 'online') throw new Error(`the host is ${state}: ${this.#failure.reason}`);
   }
 
@@ -111,7 +113,7 @@ export class RelayHost extends Events<HostEvents> {
     };
   }
 
-  /** Ends everything at once. The relay keeps the seat for half a minute, in case the host comes back. */
+  /** Ends everything at once, for good. The relay keeps the seat for half a minute, in case the host comes back. */
   stop(): void {
     this.#dispatch('stop');
   }

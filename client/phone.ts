@@ -100,6 +100,7 @@ export class RelayPhone extends Events<PhoneEvents> {
     this.#dispatch('start');
   }
 
+  /** Ends the connection, for good. */
   stop(): void {
     this.#dispatch('stop');
   }

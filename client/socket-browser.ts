@@ -46,10 +46,12 @@ export const openBrowserSocket: OpenSocket = (target, handlers) => {
 
   return {
     send(message) {
-      if (over || ws.readyState !== WebSocket.OPEN) return;
+      if (over || ws.readyState !== WebSocket.OPEN) return false;
       ws.send(message as string);
       poll ??= setTimeout(watchBuffer, DRAIN_POLL_MS);
+      return true;
     },
+    nextTurn: (run) => void setTimeout(run),
     buffered: () => ws.bufferedAmount,
     pauseReading: () => false,
     resumeReading() {},

@@ -33,12 +33,14 @@ export const openNodeSocket: OpenSocket = (target, handlers) => {
 
   return {
     send(message) {
-      if (ws.readyState !== WebSocket.OPEN) return;
+      if (ws.readyState !== WebSocket.OPEN) return false;
       // A broken connection calls back too, and has emptied its buffer by forgetting it.
       ws.send(message, (error) => {
         if (!error) handlers.drained?.();
       });
+      return true;
     },
+    nextTurn: (run) => void setImmediate(run),
     buffered: () => ws.bufferedAmount,
     pauseReading() {
       ws.pause();

@@ -23,8 +23,10 @@ export interface SocketHandlers {
 }
 
 export interface RelaySocket {
-  /** Does nothing unless the socket is open. */
-  send(message: Message): void;
+  /** @returns false when the socket is not open (any more): nothing was sent */
+  send(message: Message): boolean;
+  /** Runs once the event loop has had its turn. */
+  nextTurn(run: () => void): void;
   /** Bytes sent and not yet handed to the network. */
   buffered(): number;
   /** @returns false where reading cannot be paused */

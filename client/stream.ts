@@ -16,6 +16,8 @@ export class StreamError extends Error {
   }
 }
 
+const LOCALLY_CLOSED: SocketEnd = { code: 1006, reason: 'closed by this side' };
+
 interface Waiting {
   resolve(): void;
   reject(error: Error): void;
@@ -36,6 +38,7 @@ export class MessageStream implements AsyncIterable<Message> {
   readonly #unread: Message[] = [];
   readonly #readers: ((message: Message | null) => void)[] = [];
   #unreadBytes = 0;
+  #sentInTurn = 0;
   #paused = false;
   #end: SocketEnd | null = null;
   #settleClosed!: (end: SocketEnd) => void;
@@ -70,9 +73,26 @@ export class MessageStream implements AsyncIterable<Message> {
       throw new StreamError('message-too-large');
     }
     if (this.#socket.buffered() + bytes > CLIENT_LIMITS.sendLimitBytes) throw new StreamError('send-buffer-full');
-    this.#socket.send(message);
+    // Closed by this side, and the end of it not yet seen.
+    if (!this.#socket.send(message)) throw new StreamError('closed', LOCALLY_CLOSED);
+    this.#sentInTurn += bytes;
+    if (this.#sentInTurn >= CLIENT_LIMITS.sendMarkBytes) await this.#takeTurn();
+    if (this.#end) throw new StreamError('closed', this.#end);
     if (this.#socket.buffered() <= CLIENT_LIMITS.sendMarkBytes) return;
     await new Promise<void>((resolve, reject) => this.#senders.push({ resolve, reject }));
+  }
+
+  /**
+   * As long as the network takes all it is given, nothing makes a sender wait, and its loop would keep everything else
+   * in the process from running.
+   */
+  #takeTurn(): Promise<void> {
+    return new Promise((resolve) =>
+      this.#socket.nextTurn(() => {
+        this.#sentInTurn = 0;
+        resolve();
+      }),
+    );
   }
 
   /** The next message; null once the stream has ended and everything that arrived was read. */

@@ -155,12 +155,19 @@ export type ControlError = (typeof CONTROL_ERRORS)[number];
 export const CAPABILITIES = ['pending-conn-details'] as const;
 export type Capability = (typeof CAPABILITIES)[number];
 
+/** A relay holds one set a host: those who say the same share it. */
+const capabilitySets = new Map<string, ReadonlySet<Capability>>();
+
 /** Reads the header: a comma list, trimmed; too long or too many tokens are dropped, unknown ones too. */
-export function readCapabilities(header: string): Set<Capability> {
+export function readCapabilities(header: string): ReadonlySet<Capability> {
   const tokens = header
     .split(',')
     .map((token) => token.trim())
     .filter((token) => token.length > 0 && token.length <= LIMITS.maxCapabilityLength)
     .slice(0, LIMITS.maxCapabilities);
-  return new Set(CAPABILITIES.filter((capability) => tokens.includes(capability)));
+  const known = CAPABILITIES.filter((capability) => tokens.includes(capability));
+  const name = known.join();
+  const shared = capabilitySets.get(name) ?? new Set(known);
+  capabilitySets.set(name, shared);
+  return shared;
 }

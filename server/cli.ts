@@ -1,7 +1,6 @@
 #!/usr/bin/env node
 import { Command, InvalidArgumentError } from 'commander';
 import { readVariable } from './config.ts';
-import { migrate } from './migrate.ts';
 import { packageVersion } from './package-root.ts';
 import { Problem } from './problem.ts';
 
@@ -61,6 +60,7 @@ function buildProgram(): Command {
     .command('migrate')
     .description('brings the schema of DATABASE_URL to this version; run it before the new processes start')
     .action(async () => {
+      const { migrate } = await import('./migrate.ts');
       await migrate(readVariable(process.env, 'DATABASE_URL'), { onMessage: (message) => console.log(message) });
     });
   program

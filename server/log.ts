@@ -62,16 +62,33 @@ export function redactText(text: string): string {
   return SHAPES.reduce((left, [pattern, replacement]) => left.replace(pattern, replacement), text);
 }
 
+/** A number is a duration or a count under such a name (`stageMs.credential`), never a secret. */
+function censored(value: unknown): unknown {
+  return typeof value === 'number' ? value : REDACTED;
+}
+
 export function createLogger(options: LoggerOptions): Logger {
   const settings = {
     level: options.level ?? 'info',
     base: { role: options.role, ...(options.cellId === undefined ? {} : { cellId: options.cellId }) },
     timestamp: () => `,"time":"${new Date().toISOString()}"`,
     formatters: { level: (label: string) => ({ level: label }) },
-    redact: { paths: SECRET_FIELDS.flatMap((field) => [field, `*.${field}`]), censor: REDACTED },
+    redact: { paths: SECRET_FIELDS.flatMap((field) => [field, `*.${field}`]), censor: censored },
     serializers: { error: describeError, err: describeError },
   };
-  return options.destination ? pino(settings, options.destination) : pino(settings);
+  return pino(settings, options.destination ?? standardOutput());
+}
+
+let listening = false;
+
+/**
+ * Not pino's own stream: with a reader that has died (a killed parent) it retries the last lines for ever at exit, and the
+ * process never ends. Lines that nobody reads are lost.
+ */
+function standardOutput(): DestinationStream {
+  if (!listening) process.stdout.on('error', () => undefined);
+  listening = true;
+  return process.stdout;
 }
 
 /** What a log may say of an error: name, code and redacted message; the stack only of an error that nobody foresaw. */

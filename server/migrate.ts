@@ -4,10 +4,11 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { Logger as MigrateLogger, migrate as runMigrations, type Settings } from 'graphile-migrate';
 import { clearAllPools } from 'graphile-migrate/dist/pgReal.js';
 import pg from 'pg';
-import { DATABASE_TIMEOUTS, type DatabaseError, toDatabaseError } from './database.ts';
+import { DATABASE_TIMEOUTS, toDatabaseError } from './database.ts';
 import { redactText } from './log.ts';
 import { packageRoot } from './package-root.ts';
 import { Problem } from './problem.ts';
+import { databaseProblem, firstRow, type Query } from './schema-version.ts';
 
 export class MigrationError extends Problem {
   override readonly name = 'MigrationError';
@@ -63,27 +64,6 @@ export function migrateSettings(url: string, onMessage?: (message: string) => vo
   };
 }
 
-/** What `relay_v1.schema_version()` of this package answers. It rises with every change that a running process must wait for. */
-export const SCHEMA_VERSION = 1;
-
-type Query = (text: string) => Promise<Record<string, unknown>[]>;
-
-const NOT_THERE = new Set(['42883', '42P01', '3F000']);
-
-/**
- * One line that says why this package cannot work on a database, null if it can. Throws a DatabaseError when the database
- * cannot be asked.
- */
-export async function schemaProblem(query: Query): Promise<string | null> {
-  const found = await ask(query, 'select relay_v1.schema_version() as version');
-  if (found === null) return 'the database has no relay schema: run "orca-relay migrate"';
-  const version = Number(found.version);
-  if (version === SCHEMA_VERSION) return null;
-  return version < SCHEMA_VERSION
-    ? `the database has version ${version} of the schema, this version needs ${SCHEMA_VERSION}: run "orca-relay migrate"`
-    : `the database has version ${version} of the schema, newer than the ${SCHEMA_VERSION} that this version knows: upgrade orca-relay`;
-}
-
 interface Migration {
   filename: string;
   hash: string;
@@ -91,7 +71,7 @@ interface Migration {
 
 /** Why the migrations of this package must not be applied to a database: somebody else's were, or newer ones. */
 async function historyProblem(query: Query): Promise<string | null> {
-  const found = await ask<Migration>(
+  const found = await firstRow<Migration>(
     query,
     'select filename, hash from graphile_migrate.migrations order by filename desc limit 1',
   );
@@ -116,16 +96,6 @@ function committedMigrations(): Migration[] {
     }));
 }
 
-async function ask<R = Record<string, unknown>>(query: Query, text: string): Promise<R | null> {
-  try {
-    return ((await query(text))[0] as R | undefined) ?? null;
-  } catch (error) {
-    const failure = toDatabaseError(error);
-    if (NOT_THERE.has(failure.code ?? '')) return null;
-    throw failure;
-  }
-}
-
 async function withClient<T>(url: string, work: (client: pg.Client) => Promise<T>): Promise<T> {
   const client = new pg.Client({
     connectionString: url,
@@ -143,12 +113,4 @@ async function withClient<T>(url: string, work: (client: pg.Client) => Promise<T
   } finally {
     await client.end().catch(() => undefined);
   }
-}
-
-/** One line for the terminal about a database that cannot be used. */
-export function databaseProblem(failure: DatabaseError): string {
-  const code = failure.code === undefined ? '' : ` (${failure.code})`;
-  return failure.kind === 'unavailable' || failure.kind === 'busy'
-    ? `the database of DATABASE_URL cannot be reached: ${redactText(failure.message)}${code}`
-    : `the database of DATABASE_URL refuses: ${redactText(failure.message)}${code}`;
 }

@@ -5,12 +5,12 @@ import { type Database, DatabaseError, openDatabase, toDatabaseError } from './d
 import { notFound, type Reply, type Request, route } from './http.ts';
 import { createLogger, type Logger } from './log.ts';
 import { createMetrics, type Metrics } from './metrics.ts';
-import { databaseProblem, schemaProblem } from './migrate.ts';
 import { packageVersion } from './package-root.ts';
 import { Problem } from './problem.ts';
 import { readerRefusal } from './readers.ts';
 import { createReadiness, type Dependency, type ReadyVerdict } from './readiness.ts';
 import type { DependencyState, RoleContext, RolePart } from './role-part.ts';
+import { databaseProblem, schemaProblem } from './schema-version.ts';
 import { type App, createApp, type Listener, listen } from './uws.ts';
 
 export type { DependencyState, ReadinessReport, RoleContext, RolePart } from './role-part.ts';

@@ -18,36 +18,27 @@ export async function serve(env: Environment, role?: Role): Promise<void> {
   await serveConfig(config);
 }
 
-export interface ServeOptions extends StartOptions {
-  /** Runs after everything else has stopped. */
-  afterStop?: () => Promise<void>;
+export async function serveConfig(config: Config, options: StartOptions = {}): Promise<void> {
+  const starting = startProcess(config, { processMetrics: true, ...options });
+  onEnd(async () => {
+    await (await starting.catch(() => null))?.stop();
+  });
+  announce(await starting);
 }
 
-export async function serveConfig(config: Config, options: ServeOptions = {}): Promise<RunningProcess> {
-  let running: RunningProcess | null = null;
-  const ended = onEnd(async () => {
-    await running?.stop();
-    await options.afterStop?.();
-  });
-  running = await startProcess(config, { processMetrics: true, ...options });
-  if (ended.asked()) await running.stop();
+/** What a process that is nothing else does once it runs: survives the database's rejections and tells its parent. */
+export function announce(running: RunningProcess): void {
   surviveDatabaseRejections(running);
-  void running.left.then(async (reason) => {
-    await options.afterStop?.();
-    process.stderr.write(`orca-relay: ${reason}\n`);
-    process.exit(1);
-  });
   const { origin, port } = running;
   process.send?.({ listening: { origin, port } } satisfies ListeningMessage);
-  return running;
 }
 
 /** Calls `stop` once for the first reason to end, and ends the process after it; a second Ctrl-C does not wait. */
 export function onEnd(stop: () => Promise<void>, patienceMs = FORCED_STOP_MS): { asked: () => boolean } {
   let since: number | null = null;
-  const end = () => {
+  const end = (reason?: NodeJS.Signals) => {
     if (since !== null) {
-      if (performance.now() - since > SAME_SIGNAL_MS) process.exit(1);
+      if (reason === 'SIGINT' && performance.now() - since > SAME_SIGNAL_MS) process.exit(1);
       return;
     }
     since = performance.now();
@@ -62,12 +53,12 @@ export function onEnd(stop: () => Promise<void>, patienceMs = FORCED_STOP_MS): {
   };
   for (const signal of ['SIGINT', 'SIGTERM', 'SIGHUP'] as const) process.on(signal, end);
   // only with a parent that holds the channel; without it cells would outlive a killed `up`
-  process.on('disconnect', end);
+  process.on('disconnect', () => end());
   return { asked: () => since !== null };
 }
 
 /** One failover once rejected a promise nobody held, and ended every cell: rejections of the database layer are survived. */
-function surviveDatabaseRejections({ log, metrics }: RunningProcess): void {
+export function surviveDatabaseRejections({ log, metrics }: Pick<RunningProcess, 'log' | 'metrics'>): void {
   const survived = metrics.counter(
     'orca_relay_unhandled_rejections_total',
     'Rejections of the database layer that nobody handled',

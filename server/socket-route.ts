@@ -76,7 +76,10 @@ export function socketRoute<State>(app: App, pattern: string, kind: SocketKind, 
   app.ws<SocketData<State>>(pattern, {
     ...socketSettings(MAX_PAYLOAD_BYTES[kind], MAX_BACKPRESSURE_BYTES[kind]),
     upgrade: (res, req, context) => upgrade(app, pattern, handlers, res, req, context),
-    open: (ws) => guarded(ws, () => handlers.open?.(ws, stateOf(ws))),
+    open: (ws) => {
+      openSockets.add(ws as Socket);
+      guarded(ws, () => handlers.open?.(ws, stateOf(ws)));
+    },
     message: (ws, data, isBinary) => {
       if (onMessage === undefined || isEnding(ws)) return;
       try {
@@ -91,9 +94,23 @@ export function socketRoute<State>(app: App, pattern: string, kind: SocketKind, 
     },
     close: (ws, code, reason) => {
       markClosed(ws);
+      openSockets.delete(ws as Socket);
       guarded(ws, () => handlers.close?.(ws, stateOf(ws), code, Buffer.from(reason).toString()));
     },
   });
+}
+
+const openSockets = new Set<Socket>();
+
+/**
+ * Runs a late upgrade. `res.cork` tells an upgraded socket from a response by its address alone: one that the upgrade left
+ * where it was is looked at as a response still, and now and then closed (1006) for it. While another socket holds the cork,
+ * the same call runs the upgrade and looks at nothing afterwards. Without any cork the library complains on stderr.
+ */
+function borrowCork(res: HttpResponse, upgradeNow: () => void): void {
+  const lender = openSockets.values().next().value;
+  if (lender === undefined) res.cork(upgradeNow);
+  else lender.cork(() => res.cork(upgradeNow));
 }
 
 function upgrade<State>(
@@ -122,10 +139,8 @@ function upgrade<State>(
       if ('accept' in decision) handlers.abandoned?.(decision.accept);
       return;
     }
-    res.cork(() => {
-      if ('refuse' in decision) sendReply(res, decision.refuse);
-      else res.upgrade<SocketData<State>>({ state: decision.accept }, key, '', extensions, context);
-    });
+    if ('refuse' in decision) res.cork(() => sendReply(res, decision.refuse));
+    else borrowCork(res, () => res.upgrade({ state: decision.accept }, key, '', extensions, context));
   };
   const fail = (error: unknown) => {
     errorSinkOf(app)(error, `upgrade ${pattern}`);

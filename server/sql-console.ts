@@ -3,8 +3,8 @@ import pg from 'pg';
 import { type Environment, readVariable } from './config.ts';
 import { DATABASE_TIMEOUTS, toDatabaseError } from './database.ts';
 import { findUp } from './dev/up-state.ts';
-import { databaseProblem } from './migrate.ts';
 import { Problem } from './problem.ts';
+import { databaseProblem } from './schema-version.ts';
 
 const OPERATOR = 'relay_operator';
 const STATEMENT_TIMEOUT_MS = 30_000;

@@ -7,6 +7,8 @@ export interface Usage {
   /** User and system, microseconds since its start. */
   cpuMicros: number;
   rssBytes: number;
+  /** Of JavaScript objects, which resident memory follows with slack. */
+  heapBytes: number;
   /** Bytes that it holds for slow readers; 0 where it does not count them. */
   queuedBytes: number;
 }
@@ -15,7 +17,7 @@ export interface ServerProcess {
   port: number;
   /** After a garbage collection if asked for. */
   usage(collect?: boolean): Promise<Usage>;
-  stop(): void;
+  stop(): void | Promise<void>;
 }
 
 const EXTENSION = extname(import.meta.filename);
@@ -33,7 +35,7 @@ export async function startServer(name: string, args: string[] = []): Promise<Se
       const [usage] = (await once(child, 'message')) as [Usage];
       return usage;
     },
-    stop: () => child.kill(),
+    stop: () => void child.kill(),
   };
 }
 
@@ -47,7 +49,9 @@ export function serve(port: number, queuedBytes: () => number = () => 0): void {
   process.on('message', ({ collect }: { collect: boolean }) => {
     if (collect) globalThis.gc?.();
     const { user, system } = process.cpuUsage();
-    process.send?.({ cpuMicros: user + system, rssBytes: process.memoryUsage.rss(), queuedBytes: queuedBytes() });
+    const { rss, heapUsed } = process.memoryUsage();
+    const usage: Usage = { cpuMicros: user + system, rssBytes: rss, heapBytes: heapUsed, queuedBytes: queuedBytes() };
+    process.send?.(usage);
   });
   // The parent has gone.
   process.on('disconnect', () => process.exit(0));

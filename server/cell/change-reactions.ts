@@ -25,7 +25,10 @@ export const CHANGE_REACTIONS: Record<ChangeKind, 'leave-seat' | 'nothing'> = {
 export function reactToChange(core: CellCore, change: Change): void {
   if (CHANGE_REACTIONS[change.kind] === 'nothing' || change.from_cell !== core.identity.cellId) return;
   if (change.user_id === null || change.relay_host_id === null || change.epoch === null) return;
-  const session = core.seats.of({ userId: change.user_id, relayHostId: change.relay_host_id });
+  const host = { userId: change.user_id, relayHostId: change.relay_host_id };
+  // An activation at the old epoch may be on its way back from the database.
+  core.seats.noteLeft(host, change.epoch);
+  const session = core.seats.of(host);
   if (session === undefined || session.epoch >= change.epoch) return;
   const retireUntil = change.detail?.retire_until;
   if (typeof retireUntil === 'number' && change.detail?.forced !== true) {

@@ -51,6 +51,8 @@ export class Connection {
   readonly openedAt: number;
   /** An invite that an install has used up has nothing to give back. */
   consumed = false;
+  /** When the host was told, on the clock; for the log. */
+  toldAt = 0;
   #state: SpliceState = 'pre-auth-admitted';
   #pair: SplicedPair | null = null;
   #basisUntil: number | null = null;
@@ -93,6 +95,7 @@ export class Connection {
 
   /** The host has been told; it has 10 s to bring its data socket. */
   awaitHost(): void {
+    this.toldAt = this.#clock.now();
     this.#step('host-told');
     this.#step('attach-awaited');
     this.#attachTimer = this.#clock.setTimeout(() => this.end('host attach timeout'), LIMITS.hostAttachDeadlineMs);

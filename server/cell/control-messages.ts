@@ -3,17 +3,24 @@ import type { CellCore } from './cell-core.ts';
 import { COMMANDS, type Command, runCommand } from './commands.ts';
 import type { ControlSession } from './control-session.ts';
 import { decodeText } from './first-frame.ts';
+import { guard } from './guard.ts';
 import type { PeerSocket } from './peer-socket.ts';
 
 /** A desktop has a handful of requests open at once; what is more is refused, not queued. */
 const MAX_COMMANDS_IN_FLIGHT = 32;
+const MAX_REFRESHES_IN_FLIGHT = 4;
+
+interface Refreshing {
+  done: Promise<void>;
+  inFlight: number;
+}
 
 /** What a seated host sends. Answers go to the socket that asked: a rebind takes the session away from it, not the request. */
 export class ControlMessages {
   readonly #core: CellCore;
   readonly #inFlight = new WeakMap<ControlSession, number>();
   /** Refreshes under way: what a host sends behind one is judged by the token it has just sent. */
-  readonly #refreshing = new WeakMap<ControlSession, Promise<void>>();
+  readonly #refreshing = new WeakMap<ControlSession, Refreshing>();
 
   constructor(core: CellCore) {
     this.#core = core;
@@ -31,7 +38,7 @@ export class ControlMessages {
   }
 
   #dispatch(session: ControlSession, socket: PeerSocket, frame: HostFrame): void {
-    if (isCommand(frame)) void this.#command(session, socket, frame);
+    if (isCommand(frame)) guard(this.#core.log, socket, this.#command(session, socket, frame));
     else if (frame.type === 'pong') {
       const sample = session.pong(frame.t);
       if (sample !== null) this.#core.metrics.roundTrip.observe(sample.roundTripMs / 1_000);
@@ -48,7 +55,7 @@ export class ControlMessages {
     }
     this.#inFlight.set(session, inFlight + 1);
     try {
-      await this.#refreshing.get(session);
+      await this.#refreshing.get(session)?.done;
       const answer = await runCommand(this.#core, session, command);
       if ('error' in answer) {
         this.#count(command, answer.error);
@@ -68,12 +75,20 @@ export class ControlMessages {
   }
 
   #startRefresh(session: ControlSession, socket: PeerSocket, frame: HostFrameOf<'auth-refresh'>): void {
-    const before = this.#refreshing.get(session) ?? Promise.resolve();
-    const refreshing = before.then(() => this.#refresh(session, socket, frame));
+    const refreshing = this.#refreshing.get(session) ?? { done: Promise.resolve(), inFlight: 0 };
+    if (refreshing.inFlight >= MAX_REFRESHES_IN_FLIGHT) {
+      this.#refuse(socket, 'too_many_requests_in_flight');
+      return;
+    }
+    refreshing.inFlight += 1;
+    refreshing.done = refreshing.done
+      .then(() => this.#refresh(session, socket, frame))
+      .finally(() => {
+        refreshing.inFlight -= 1;
+        if (refreshing.inFlight === 0) this.#refreshing.delete(session);
+      });
+    guard(this.#core.log, socket, refreshing.done);
     this.#refreshing.set(session, refreshing);
-    void refreshing.then(() => {
-      if (this.#refreshing.get(session) === refreshing) this.#refreshing.delete(session);
-    });
   }
 
   /** Only the same host of the same account may go on; a key server that is away decides nothing. */

@@ -71,12 +71,16 @@ function attach(core: CellCore, connection: Connection, data: PeerSocket): void 
   phone.send(phoneHello(connection.accepted));
   connection.spliced(splice);
   core.metrics.attaches.inc({ outcome: 'spliced' });
-  const totalMs = core.clock.now() - connection.openedAt;
-  core.metrics.acceptStageSeconds.observe({ stage: 'total' }, totalMs / 1_000);
+  const { openedAt, toldAt } = connection;
+  const credential = toldAt - openedAt;
+  const attach = core.clock.now() - toldAt;
+  core.metrics.acceptStageSeconds.observe({ stage: 'attach' }, attach / 1_000);
+  core.metrics.acceptStageSeconds.observe({ stage: 'total' }, (credential + attach) / 1_000);
   core.log.info({
     event: 'orca_relay_client_accept_completed',
     credentialKind: connection.kind,
-    totalMs: Math.round(totalMs),
+    stageMs: { credential: Math.round(credential), attach: Math.round(attach) },
+    totalMs: Math.round(credential + attach),
   });
 }
 

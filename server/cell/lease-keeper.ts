@@ -124,7 +124,9 @@ export class LeaseKeeper {
     const sessions = [...this.#queue];
     this.#queue.clear();
     for (let at = 0; at < sessions.length; at += LIMITS.renewalBatchRows) {
-      void this.#renew(sessions.slice(at, at + LIMITS.renewalBatchRows));
+      this.#renew(sessions.slice(at, at + LIMITS.renewalBatchRows)).catch((error) => {
+        this.#core.log.error({ event: 'orca_relay_control_renewal_broken', error });
+      });
     }
   }
 

@@ -37,7 +37,8 @@ const CONNECT_PREFIX = '/v1/connect/';
 /** What belongs to a socket between its upgrade and the first thing it says. */
 interface Arrival {
   socket: PeerSocket;
-  begin(): void;
+  /** Null once it has run: what it was made of would otherwise live as long as the socket. */
+  begin: (() => void) | null;
 }
 
 type Decision = UpgradeDecision<Arrival>;
@@ -177,9 +178,11 @@ function arrivalHandlers(): Omit<SocketHandlers<Arrival>, 'upgrade'> {
   return {
     // 1006: it was gone before it was there.
     abandoned: ({ socket }) => socket.ended(1006, ''),
-    open(ws, { socket, begin }) {
+    open(ws, arrival) {
+      const { socket, begin } = arrival;
+      arrival.begin = null;
       socket.opened(ws as never);
-      begin();
+      begin?.();
     },
     message: (_ws, { socket }, data, isBinary) => socket.received(data, isBinary),
     drain: (_ws, { socket }) => socket.drained(),

@@ -44,6 +44,7 @@ export class Seats {
   readonly #connections = new Map<string, Connection>();
   readonly #generations = new Memory<number>();
   readonly #closeReasons = new Memory<HostCloseReason>();
+  readonly #leftAt = new Memory<number>();
 
   get size(): number {
     return this.#byHost.size;
@@ -101,6 +102,16 @@ export class Seats {
 
   closeReason(host: HostName): HostCloseReason | undefined {
     return this.#closeReasons.get(hostKey(host));
+  }
+
+  /** The host belongs elsewhere, or here anew, from this epoch on. */
+  noteLeft(host: HostName, epoch: number): void {
+    this.#leftAt.set(hostKey(host), Math.max(epoch, this.#leftAt.get(hostKey(host)) ?? 0));
+  }
+
+  /** Whether a seat at this epoch is known to be a thing of the past. */
+  hasLeft(host: HostName, epoch: number): boolean {
+    return (this.#leftAt.get(hostKey(host)) ?? 0) > epoch;
   }
 
   connections(): Connection[] {

@@ -1,3 +1,4 @@
+import { CLOSE } from '../../contract/index.ts';
 import { hostDigest, type LogEntry } from '../log.ts';
 import type { CellCore } from './cell-core.ts';
 import type { ConnectionEffects } from './connection.ts';
@@ -21,7 +22,7 @@ export function sessionEffects(core: CellCore, messages: ControlMessages): Sessi
     message: (session, socket, data, isBinary) => messages.receive(session, socket, data, isBinary),
     tick: (session) => core.leases.renewIfDue(session),
     closed(session, close) {
-      core.metrics.controlCloses.inc({ code: close.code, cause: close.cause });
+      core.metrics.controlCloses.inc({ code: codeLabel(close.code), cause: close.cause });
       core.log.info(closeEntry(core, session, close));
     },
     ended(session, cause) {
@@ -65,6 +66,13 @@ function closeEntry(core: CellCore, session: ControlSession, close: ControlClose
     reason: printable(close.reason),
     cause: close.cause,
   };
+}
+
+const KNOWN_CODES: ReadonlySet<number> = new Set([1000, 1001, 1005, 1006, ...Object.values(CLOSE)]);
+
+/** A peer may close with any code, and a label takes few. */
+function codeLabel(code: number): string {
+  return KNOWN_CODES.has(code) ? String(code) : 'other';
 }
 
 /** A peer writes what it likes into a close frame. */

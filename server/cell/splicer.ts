@@ -19,7 +19,7 @@ export interface SplicerOptions {
 /** How often slow targets are looked at: for progress, a wedge, a source that may have gone. */
 const SWEEP_MS = 500;
 /** A kernel may have room for long before it says so, which it does at a third of its buffer: ask by a ping. */
-const PROBE_AFTER_MS = 2_000;
+const PROBE_AFTER_MS = 1_000;
 const PING_FRAME_BYTES = 2;
 /** How long a source may go unseen. */
 const LOOK_EVERY_MS = 2_000;

@@ -2,11 +2,15 @@ import path from 'node:path';
 import { type Environment, readConfig, readVariable } from '../config.ts';
 import type { Database } from '../database.ts';
 import { Problem } from '../problem.ts';
-import type { RoleContext } from '../run.ts';
-import { serveConfig } from '../serve.ts';
+import { type RoleContext, type RunningProcess, startProcess } from '../run.ts';
+import { announce, onEnd, serveConfig } from '../serve.ts';
 import { openLocalDatabase } from './local-postgres.ts';
+import { chosenSecrets } from './local-secrets.ts';
 import { asOperator, registerCell } from './register-cell.ts';
 import { claimDataDir } from './up-state.ts';
+
+/** The process gets 5 s, then Postgres. */
+const STOP_MS = 12_000;
 
 /**
  * Both roles in one process on one origin, for a self-hoster. With DATABASE_URL it behaves like any other process: the schema
@@ -15,39 +19,52 @@ import { claimDataDir } from './up-state.ts';
  */
 export async function runCombined(env: Environment): Promise<void> {
   if (env.DATABASE_URL) {
-    await serveConfig(readConfig({ ...env, ORCA_RELAY_ROLE: 'combined' }), {
-      beforeStart: (context) => registerAs(context.db, context),
-    });
+    const config = readConfig({ ...env, ORCA_RELAY_ROLE: 'combined' });
+    await serveConfig(config, { beforeStart: (context) => registerAs(context.db, context) });
     return;
   }
+  const starting = startCombined(env);
+  // from the first moment: a signal while Postgres starts must not leave it behind
+  onEnd(async () => {
+    await (await starting.catch(() => null))?.stop();
+  }, STOP_MS);
+  announce((await starting).running);
+}
+
+interface Combined {
+  running: RunningProcess;
+  stop(): Promise<void>;
+}
+
+async function startCombined(env: Environment): Promise<Combined> {
   const dataDir = path.resolve(readVariable(env, 'ORCA_RELAY_DATA_DIR') as string);
   const claim = claimDataDir(dataDir);
+  const undo: (() => Promise<void>)[] = [async () => claim.release()];
+  const stop = async () => {
+    for (const step of undo.splice(0).reverse()) await step();
+  };
   try {
     const database = await openLocalDatabase(env, { dataDir });
-    try {
-      const config = readConfig({
-        ORCA_RELAY_ASSIGNMENT_SIGNING_KEY: database.secrets.signingKey,
-        ORCA_RELAY_SELF_HOSTED_KEY: database.secrets.selfHostedKey,
-        ...env,
-        ORCA_RELAY_ROLE: 'combined',
-        DATABASE_URL: database.urls.combined,
-      });
-      const { origin } = await serveConfig(config, {
-        beforeStart: (context) => asOperator(database.urls.operator, (operator) => registerAs(operator, context)),
-        afterStop: async () => {
-          claim.release();
-          await database.stop();
-        },
-      });
-      const cells = [{ id: config.cellId, url: config.cellUrl ?? origin }];
-      const operatorUrl = database.urls.operator;
-      claim.publish({ director: origin, cells, selfHostedKey: config.selfHostedKey as string, operatorUrl });
-    } catch (error) {
-      await database.stop();
-      throw error;
-    }
+    undo.push(database.stop);
+    const { signingKey, selfHostedKey } = chosenSecrets(env, database.secrets);
+    const config = readConfig({
+      ...env,
+      ORCA_RELAY_ASSIGNMENT_SIGNING_KEY: signingKey,
+      ORCA_RELAY_SELF_HOSTED_KEY: selfHostedKey,
+      ORCA_RELAY_ROLE: 'combined',
+      DATABASE_URL: database.urls.combined,
+    });
+    const operatorUrl = database.urls.operator;
+    const running = await startProcess(config, {
+      processMetrics: true,
+      beforeStart: (context) => asOperator(operatorUrl, (operator) => registerAs(operator, context)),
+    });
+    undo.push(running.stop);
+    const cells = [{ id: config.cellId, url: config.cellUrl ?? running.origin }];
+    claim.publish({ director: running.origin, cells, selfHostedKey, operatorUrl });
+    return { running, stop };
   } catch (error) {
-    claim.release();
+    await stop();
     throw error;
   }
 }

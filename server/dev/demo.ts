@@ -22,6 +22,8 @@ export interface DemoOptions {
   selfHostedKey: string;
   /** How much goes each way. */
   mib: number;
+  /** Ends the demo at once; it then throws whatever it was about to. */
+  signal?: AbortSignal;
   out?: Out;
 }
 
@@ -46,6 +48,11 @@ export async function runDemo(options: DemoOptions): Promise<void> {
   const started = performance.now();
   const screen = new DemoScreen(options.out ?? process.stdout, process.env);
   const cast: Cast = { screen, host: hireDesktop(options), phone: null };
+  const dismiss = () => {
+    cast.phone?.stop();
+    cast.host.stop();
+  };
+  options.signal?.addEventListener('abort', dismiss, { once: true });
   try {
     await goOnline(cast);
     const pairing = await pairPhone(cast);
@@ -59,8 +66,8 @@ export async function runDemo(options: DemoOptions): Promise<void> {
     if (error instanceof Problem) throw error;
     throw new Problem(`the demo failed: ${error instanceof Error ? error.message : String(error)}`);
   } finally {
-    cast.phone?.stop();
-    cast.host.stop();
+    options.signal?.removeEventListener('abort', dismiss);
+    dismiss();
   }
 }
 

@@ -1,6 +1,7 @@
 import { type Environment, readCapacity } from '../config.ts';
 import { Problem } from '../problem.ts';
 import { type LocalDatabase, openLocalDatabase } from './local-postgres.ts';
+import { chosenSecrets } from './local-secrets.ts';
 import { freePort, waitForPort } from './ports.ts';
 import { asOperator, type OwnCell, registerCell } from './register-cell.ts';
 import { type ChildEvents, type ChildPlan, type SupervisedChild, superviseChild } from './supervised-child.ts';
@@ -9,6 +10,7 @@ import { claimDataDir } from './up-state.ts';
 export interface LocalFleet {
   director: string;
   cells: OwnCell[];
+  selfHostedKey: string;
   children: SupervisedChild[];
   database: LocalDatabase;
   stop(): Promise<void>;
@@ -55,9 +57,9 @@ export async function startLocalFleet(options: LocalFleetOptions): Promise<Local
     });
     await Promise.all(children.map((child) => child.listening));
     await allHeard(database, cells);
-    const { selfHostedKey } = database.secrets;
+    const { selfHostedKey } = chosenSecrets(options.env, database.secrets);
     claim.publish({ director, cells, selfHostedKey, operatorUrl: database.urls.operator });
-    return { director, cells, children, database, stop };
+    return { director, cells, selfHostedKey, children, database, stop };
   } catch (error) {
     await stop();
     throw error;
@@ -85,10 +87,11 @@ export function planFleet(
   director: string,
   cells: readonly OwnCell[],
 ): ChildPlan[] {
+  const { signingKey, selfHostedKey } = chosenSecrets(env, secrets);
   const common = {
-    ORCA_RELAY_ASSIGNMENT_SIGNING_KEY: secrets.signingKey,
-    ORCA_RELAY_SELF_HOSTED_KEY: secrets.selfHostedKey,
     ...env,
+    ORCA_RELAY_ASSIGNMENT_SIGNING_KEY: signingKey,
+    ORCA_RELAY_SELF_HOSTED_KEY: selfHostedKey,
     ORCA_RELAY_HOST: HOST,
   };
   return [

@@ -47,11 +47,17 @@ export async function openLocalDatabase(env: Environment, options: LocalDatabase
   try {
     const urls = await prepare(await ensureDatabase(server, DATABASE));
     const { description, dataFolder, adopted } = server;
-    return { description, dataFolder: path.relative('', dataFolder), adopted, urls, secrets, stop: watch.stop };
+    return { description, dataFolder: shortPath(dataFolder), adopted, urls, secrets, stop: watch.stop };
   } catch (error) {
     await watch.stop();
     throw error;
   }
+}
+
+/** Relative where that is shorter to read. */
+export function shortPath(folder: string): string {
+  const relative = path.relative('', folder);
+  return relative.startsWith('..') ? folder : relative;
 }
 
 /** Starts the server again on the same port when it is gone: processes find it where it was. */

@@ -2,6 +2,7 @@ import { randomBytes } from 'node:crypto';
 import { mkdirSync, readFileSync, renameSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { z } from 'zod';
+import type { Environment } from '../config.ts';
 import { Problem } from '../problem.ts';
 import { unwritable } from './postgres-user.ts';
 
@@ -28,6 +29,17 @@ export function localSecrets(dataDir: string): LocalSecrets {
   };
   writePrivate(file, `${JSON.stringify(made, null, 2)}\n`);
   return made;
+}
+
+/** What the environment says goes before what was made here. */
+export function chosenSecrets(
+  env: Environment,
+  made: LocalSecrets,
+): Pick<LocalSecrets, 'signingKey' | 'selfHostedKey'> {
+  return {
+    signingKey: env.ORCA_RELAY_ASSIGNMENT_SIGNING_KEY || made.signingKey,
+    selfHostedKey: env.ORCA_RELAY_SELF_HOSTED_KEY || made.selfHostedKey,
+  };
 }
 
 function readSecrets(file: string): LocalSecrets | null {

@@ -1,7 +1,7 @@
 import pg from 'pg';
 import { toDatabaseError } from '../database.ts';
-import { databaseProblem } from '../migrate.ts';
 import { Problem } from '../problem.ts';
+import { databaseProblem } from '../schema-version.ts';
 import type { LocalSecrets } from './local-secrets.ts';
 
 /** Which rights the processes of a local installation log in with. */

@@ -1,4 +1,4 @@
-import { existsSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { chmodSync, existsSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { commit, type Settings, uncommit, watch } from 'graphile-migrate';
@@ -42,10 +42,17 @@ async function commitCurrent(server: RunningPostgres, message?: string): Promise
   const before = existsSync(currentFile) ? readFileSync(currentFile, 'utf8') : null;
   try {
     await commit(await settingsFor(server, 'committed'), message);
+    makeReadable();
   } catch (error) {
     if (before !== null) writeFileSync(currentFile, before);
     throw error;
   }
+}
+
+/** graphile-migrate closes committed files to other users, who may be those that run a shared checkout. */
+function makeReadable(): void {
+  const folder = path.join(migrationsFolder, 'committed');
+  for (const name of readdirSync(folder)) chmodSync(path.join(folder, name), 0o644);
 }
 
 async function takeBack(server: RunningPostgres): Promise<void> {

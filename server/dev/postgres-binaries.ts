@@ -1,5 +1,16 @@
 import { spawnSync } from 'node:child_process';
-import { cpSync, existsSync, mkdirSync, readdirSync, readFileSync, renameSync, rmSync, symlinkSync } from 'node:fs';
+import { createHash } from 'node:crypto';
+import {
+  cpSync,
+  existsSync,
+  mkdirSync,
+  readdirSync,
+  readFileSync,
+  renameSync,
+  rmSync,
+  statSync,
+  symlinkSync,
+} from 'node:fs';
 import { createRequire } from 'node:module';
 import path from 'node:path';
 import { PostgresError } from './postgres-error.ts';
@@ -101,15 +112,17 @@ function version(bin: string, user: ServerUser): number | 'unreachable' | string
  * root writes, never in a shared temporary folder, where somebody else could lay out binaries for us to run.
  */
 function copyForUser(folder: string): string {
-  const name = Buffer.from(folder).toString('base64url').slice(-40);
+  const { size, mtimeMs } = statSync(path.join(folder, 'bin/postgres'));
+  // named after this very build, so that an update is copied anew
+  const name = createHash('sha256').update(`${folder} ${size} ${mtimeMs}`).digest('hex').slice(0, 12);
   const copy = path.join(SHARED_STATE, `postgres-binaries-${name}`);
   if (existsSync(copy)) return copy;
   const part = `${copy}.${process.pid}`;
   try {
     mkdirSync(SHARED_STATE, { recursive: true, mode: 0o755 });
-    for (const part_ of ['bin', 'lib', 'share']) {
-      const source = path.join(folder, part_);
-      if (existsSync(source)) cpSync(source, path.join(part, part_), { recursive: true, verbatimSymlinks: true });
+    for (const inner of ['bin', 'lib', 'share']) {
+      const source = path.join(folder, inner);
+      if (existsSync(source)) cpSync(source, path.join(part, inner), { recursive: true, verbatimSymlinks: true });
     }
     renameSync(part, copy);
   } catch (error) {

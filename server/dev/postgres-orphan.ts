@@ -29,9 +29,19 @@ export function pidFile(dataFolder: string): string {
 export function isAlive(pid: number): boolean {
   try {
     process.kill(pid, 0);
-    return true;
+    return !isZombie(pid);
   } catch (error) {
     return (error as NodeJS.ErrnoException).code === 'EPERM';
+  }
+}
+
+/** Ended, but nobody has asked for its exit code: what becomes of orphans where process 1 is no init. Linux only. */
+function isZombie(pid: number): boolean {
+  try {
+    return / Z /.test(readFileSync(`/proc/${pid}/stat`, 'utf8').replace(/^.*\)/s, ''));
+  } catch {
+    // no /proc here, or gone this moment
+    return false;
   }
 }
 

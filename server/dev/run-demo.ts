@@ -4,6 +4,7 @@ import { onEnd } from '../serve.ts';
 import { type LogFile, openLogFile } from './child-log.ts';
 import { runDemo } from './demo.ts';
 import { type LocalFleet, startLocalFleet } from './local-fleet.ts';
+import type { ChildEvents } from './supervised-child.ts';
 import { findUp } from './up-state.ts';
 
 export interface DemoCommandOptions {
@@ -24,8 +25,11 @@ export async function runDemoCommand({ mib }: DemoCommandOptions, env: Environme
     await (await fleet?.catch(() => null))?.stop();
     log?.close();
   };
+  const stopped = new AbortController();
+  const { signal } = stopped;
   const ending = onEnd(async () => {
     console.log('\nstopping …');
+    stopped.abort();
     await cleanUp();
     process.exit(INTERRUPTED);
   }, STOP_MS);
@@ -33,13 +37,15 @@ export async function runDemoCommand({ mib }: DemoCommandOptions, env: Environme
     const up = findUp(dataDir);
     if (up) {
       console.log(`Using the relay that runs on ${up.director}.`);
-      await runDemo({ directors: [up.director], selfHostedKey: up.selfHostedKey, mib });
+      await runDemo({ directors: [up.director], selfHostedKey: up.selfHostedKey, mib, signal });
     } else {
       console.log('No "orca-relay up" runs here: starting a relay for the demo …');
-      log = openLogFile(dataDir);
-      fleet = startDemoFleet(env, dataDir, log);
-      const { director, database } = await fleet;
-      await runDemo({ directors: [director], selfHostedKey: database.secrets.selfHostedKey, mib });
+      fleet = startDemoFleet(env, dataDir, (name, line) => {
+        log ??= openLogFile(dataDir);
+        log.write(name, line);
+      });
+      const { director, selfHostedKey } = await fleet;
+      await runDemo({ directors: [director], selfHostedKey, mib, signal });
     }
   } catch (error) {
     // what fails because everything is being stopped is no news; the end of the process is on its way
@@ -52,13 +58,13 @@ export async function runDemoCommand({ mib }: DemoCommandOptions, env: Environme
   process.exit(0);
 }
 
-function startDemoFleet(env: Environment, dataDir: string, log: LogFile): Promise<LocalFleet> {
+function startDemoFleet(env: Environment, dataDir: string, onLine: ChildEvents['onLine']): Promise<LocalFleet> {
   return startLocalFleet({
     env,
     dataDir,
     port: null,
     cells: 2,
-    events: { onLine: log.write, onRestart: (name, reason) => console.log(`${name} ended: ${reason}`) },
+    events: { onLine, onRestart: (name, reason) => console.log(`${name} ended: ${reason}`) },
     onPostgresRestart: (problem) => console.log(problem ?? 'Postgres was started again'),
   });
 }

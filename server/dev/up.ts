@@ -4,6 +4,7 @@ import { packageVersion } from '../package-root.ts';
 import { onEnd } from '../serve.ts';
 import { type LogFile, openLogFile, type Paint, painter, readableLine } from './child-log.ts';
 import { type LocalFleet, startLocalFleet } from './local-fleet.ts';
+import { shortPath } from './local-postgres.ts';
 import type { ChildEvents } from './supervised-child.ts';
 
 export interface UpOptions {
@@ -55,7 +56,7 @@ export async function runUp(options: UpOptions, env: Environment): Promise<void>
   const running = await fleet;
   if (ending.asked()) return;
   const seconds = (performance.now() - started) / 1_000;
-  say(panel(running, path.relative('', path.join(dataDir, 'up.log')), seconds, paint));
+  say(panel(running, shortPath(path.join(dataDir, 'up.log')), seconds, paint));
 }
 
 /** A process that has lost its database says so many times; the file has them all. */

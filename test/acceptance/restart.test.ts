@@ -138,4 +138,30 @@ describe('heartbeats', () => {
     expect((await beat(other, older))[0]?.answer).toBe('stale_cell_incarnation');
     expect((await beat(other, startedAt))[0]?.answer).toBe('stale_cell_incarnation');
   });
+
+  test('V2 a second process of a cell makes the first close its hosts 4503 and stop serving', async () => {
+    const cell = await fleet.addCell({ region: 'doubled' });
+    await cell.start();
+    await fleet.heard();
+    const { identity, grant, host } = await fleet.seatIn('doubled');
+    expect(grant.cellUrl).toBe(cell.origin);
+    const second = await fleet.twin(cell);
+    await second.start();
+    await fleet.advance(16_000, 4_000);
+    expect((await host.peer.close()).code).toBe(4503);
+    await until(
+      'the first no longer listening',
+      () =>
+        fetch(`${cell.origin}/health`).then(
+          () => 'listening',
+          () => 'gone',
+        ),
+      (seen) => seen === 'gone',
+    );
+    // The second serves the same hosts, at the same epoch.
+    const again = await fleet.dial(identity, { ...grant, cellUrl: second.origin }, { relayOrigin: cell.origin });
+    expect(again.ack?.generation).toBe(1);
+    again.drop();
+    await second.stop();
+  });
 });

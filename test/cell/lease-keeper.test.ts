@@ -1,6 +1,7 @@
 import pg from 'pg';
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from 'vitest';
 import { LIMITS } from '../../contract/index.ts';
+import { activate } from '../../server/cell/activation.ts';
 import { reactToChange } from '../../server/cell/change-reactions.ts';
 import { ControlSession } from '../../server/cell/control-session.ts';
 import type { EndCause } from '../../server/cell/control-states.ts';
@@ -269,6 +270,33 @@ describe('changes (04, change stream)', () => {
     expect(host.socket.closed).toBeNull();
     clock.advance(1);
     expect(host.socket.closed?.code).toBe(4503);
+  });
+
+  it('that overtake an activation on its way back from the database refuse it', async () => {
+    const host = await seat();
+    const socket = new MemorySocket();
+    const { identity } = host.session;
+    const effects = { message: () => {}, tick: () => {}, closed: () => {}, ended: () => {} };
+    const start = { identity, socket: socket.peer, capabilities: new Set<never>(), watermark: 2 };
+    const proved = new ControlSession(clock, effects, start);
+    const activating = activate(core, proved, socket.peer, {
+      frame: {
+        type: 'host-hello',
+        v: 1,
+        relayHostId: identity.relayHostId,
+        assignmentEpoch: 1,
+        hostPublicKeyB64: '',
+        appVersion: '1',
+      },
+      base: null,
+    });
+    // The question is on its way once the promises before it are through.
+    await new Promise((resolve) => setImmediate(resolve));
+    reactToChange(core, moved(host, { detail: { forced: true, retire_until: null } }));
+    await activating;
+    expect(socket.closed).toEqual({ code: 4409, reason: 'assignment changed during host proof' });
+    await core.background.idle();
+    expect(await lease(host)).toEqual([]);
   });
 
   it.each<[string, Partial<Change>]>([

@@ -49,7 +49,15 @@ function phoneAt(endpoint: { cellUrl: string; assignmentEpoch: number }, ports =
 beforeAll(async () => {
   fleet = await Fleet.start({ cells: [{}, {}] });
   // A database must have heard its cells for a minute before it believes that one of them is dead.
-  await fleet.advance(61_000);
+  await until(
+    'a database that judges silence',
+    async () => {
+      await fleet.advance(5_000);
+      return fleet.database.query('select relay.hearing(relay.now())');
+    },
+    ([row]) => row?.hearing === true,
+    20_000,
+  );
   desk = await echoHost(fleet, recorded.ports);
   host = desk.host;
   const invite = await host.invite('device-1');

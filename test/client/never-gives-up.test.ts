@@ -33,7 +33,8 @@ function deadNetwork(clock: ManualClock, random: () => number): Ports & { dials:
     if (how) clock.after(random() * 500, () => end(how));
     const terminate = () => void clock.after(0, () => end({ code: 1006, reason: '' }));
     return {
-      send() {},
+      send: () => true,
+      nextTurn: (run) => void setImmediate(run),
       buffered: () => 0,
       pauseReading: () => false,
       resumeReading() {},

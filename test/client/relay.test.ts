@@ -3,8 +3,10 @@ import { afterAll, afterEach, beforeAll, describe, expect, test, vi } from 'vite
 import { WebSocket } from 'ws';
 import * as browser from '../../client/browser.ts';
 import {
+  createHost,
   createPhone,
   type MessageStream,
+  newHostKeys,
   newResumeToken,
   type PairedConnection,
   type PhoneConnection,
@@ -14,6 +16,7 @@ import {
   type RelayHost,
   type RelayInvite,
   type RelayPhone,
+  selfHostedTokens,
 } from '../../client/index.ts';
 import { Fleet } from '../acceptance/support/fleet.ts';
 import { newId } from '../acceptance/support/identity.ts';
@@ -120,10 +123,11 @@ describe('pairing and resuming', () => {
     const host = await startHost();
     const pairing = await paired(host);
     const phone = startPhone(host, { ...pairing, token: newResumeToken().token });
-    await phone.next('credential-rejected');
-    expect(phone.state).toBe('rejected');
     const connected = phone.next('connected');
-    phone.useTokens([pairing.token]);
+    phone.on('credential-rejected', () => {
+      expect(phone.state).toBe('rejected');
+      phone.useTokens([pairing.token]);
+    });
     await echoes((await connected).stream);
   });
 
@@ -259,6 +263,20 @@ describe('broken connections', () => {
     phone.start();
     await echoes((await connected).stream);
   });
+});
+
+test('who waits for a host to come online is told why it does not', async () => {
+  const keys = newHostKeys();
+  const host = createHost({
+    directorOrigins: ['http://127.0.0.1:9'],
+    keys,
+    tokens: selfHostedTokens({ relayOrigin: 'http://127.0.0.1:9', selfHostedKey: 'k'.repeat(40) }),
+    appVersion: 'test',
+    onConnection() {},
+  });
+  hosts.push(host);
+  host.start();
+  await expect(host.online(AbortSignal.timeout(150))).rejects.toThrow(/^the host is waiting: no relay token: .+/);
 });
 
 test('a connection that is not confirmed is ended and tried again', async () => {

@@ -134,6 +134,27 @@ describe('stream', () => {
     await until(() => received === 64 - refused);
   });
 
+  test('a sender in a loop lets the event loop turn, and is stopped when its own side hangs up', async () => {
+    const { stream } = await joined();
+    const chunk = new Uint8Array(16_384);
+    let turns = 0;
+    const turning = setInterval(() => {
+      turns += 1;
+    }, 1);
+    let sent = 0;
+    const sending = (async () => {
+      for (;;) {
+        await stream.send(chunk);
+        sent += 1;
+      }
+    })();
+    await until(() => turns >= 20);
+    clearInterval(turning);
+    expect(sent).toBeGreaterThan(16);
+    stream.terminate();
+    await expect(sending).rejects.toMatchObject({ code: 'closed' });
+  });
+
   test('a message over 8 MiB is refused, one of 8 MiB goes', async () => {
     const { stream, peer } = await joined();
     await expect(stream.send(new Uint8Array(LIMITS.maxFrameBytes + 1))).rejects.toThrow(StreamError);

@@ -114,6 +114,34 @@ describe('a phone slower than its host', () => {
     expect(mostAtHost).toBeGreaterThan(16 * MIB);
   }, 60_000);
 
+  test('one that reads nothing while its host leaves is let go in bounded time, its unit given back once', async () => {
+    const { pair, seated, cell } = await pairIn('pausing');
+    const before = await fleet.units(cell);
+    pair.phone.peer.socket.pause();
+    const { frames } = numbered(KERNEL_SWALLOWS / FRAME);
+    for (const frame of frames) pair.data.send(frame);
+    await until(
+      'some of it queued',
+      () => queuedBytes(cell),
+      (bytes) => bytes > 0,
+    );
+    pair.data.drop();
+    // Seen at the next look (2 s), given 10 s to take what waits for it, cut off 1 s after that.
+    await until(
+      'both sockets given back',
+      async () => {
+        await fleet.advance(200, 200);
+        return fleet.units(cell);
+      },
+      (units) => units === before - 2,
+      15_000,
+    );
+    expect(await queuedBytes(cell)).toBe(0);
+    expect(seated.host.peer.isOpen).toBe(true);
+    expect(total(await scrape(cell.origin), 'orca_relay_cell_unit_faults')).toBe(0);
+    pair.phone.peer.drop();
+  });
+
   test('one that reads nothing for more than 10 s is wedged: 4429 to its host, the others go on', async () => {
     const { pair, seated, cell } = await pairIn('pausing');
     const other = await connectInvite(seated.host);

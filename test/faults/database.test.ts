@@ -210,20 +210,4 @@ describe('a process killed', () => {
     const grant = await askAssign(fleet.director.origin, await fleet.token(identity), identity, { reconnect: true });
     expect(grant).toMatchObject({ status: 200, body: { cellUrl: host.origin, assignmentEpoch: 1 } });
   }, 60_000);
-
-  test('a second process of a cell makes the first stop serving and exit (V2)', async () => {
-    const cell = await fleet.addCell({ id: 'twice' });
-    await cell.start();
-    await fleet.heard();
-    const second = await fleet.twin(cell);
-    await second.start();
-    const end = await until(
-      'the first gone',
-      () => Promise.race([cell.exited(), null]),
-      (seen) => seen !== null,
-      20_000,
-    );
-    expect(end?.code).not.toBe(0);
-    await second.stop();
-  }, 60_000);
 });

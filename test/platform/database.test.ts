@@ -124,7 +124,7 @@ describe('errors have a kind', () => {
     url.port = String((hole.address() as { port: number }).port);
     const started = performance.now();
     expect((await failureOf(open({ url: url.href }).query('select 1'))).kind).toBe('unavailable');
-    expect(performance.now() - started).toBeLessThan(3_000);
+    expect(performance.now() - started).toBeLessThan(4_500);
     for (const socket of sockets) socket.destroy();
     hole.close();
   });
@@ -176,7 +176,7 @@ describe('the pool', () => {
     await database.query('select 1');
     const started = performance.now();
     await database.close();
-    expect(performance.now() - started).toBeLessThan(3_000);
+    expect(performance.now() - started).toBeLessThan(4_500);
     await running;
   });
 });

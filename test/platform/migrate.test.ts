@@ -1,6 +1,7 @@
 import pg from 'pg';
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, inject, test } from 'vitest';
-import { MigrationError, migrate, SCHEMA_VERSION, schemaProblem } from '../../server/migrate.ts';
+import { MigrationError, migrate } from '../../server/migrate.ts';
+import { SCHEMA_VERSION, schemaProblem } from '../../server/schema-version.ts';
 import { type FreshDatabase, freshDatabase } from '../support/database.ts';
 
 const GRAPHILE_LOCK = '4727445306447283';
@@ -23,7 +24,6 @@ const history = () =>
     url,
     async (client) => (await client.query('select filename, hash from graphile_migrate.migrations')).rows,
   );
-const problemOf = (query: (text: string) => Promise<Record<string, unknown>[]>) => schemaProblem(query);
 
 beforeEach(async () => {
   name = `orca_relay_migrate_${process.pid}_${++made}`;
@@ -105,7 +105,7 @@ describe('a process asks which schema it finds', () => {
   afterAll(() => fresh.drop());
 
   test('none', async () => {
-    const answer = await withClient(url, (client) => problemOf(async (text) => (await client.query(text)).rows));
+    const answer = await withClient(url, (client) => schemaProblem(async (text) => (await client.query(text)).rows));
     expect(answer).toBe('the database has no relay schema: run "orca-relay migrate"');
   });
 
@@ -114,10 +114,10 @@ describe('a process asks which schema it finds', () => {
       fresh.query(
         `create or replace function relay_v1.schema_version() returns int language sql as $$ select ${version} $$`,
       );
-    expect(await problemOf(fresh.query)).toBeNull();
+    expect(await schemaProblem(fresh.query)).toBeNull();
     await pretend(SCHEMA_VERSION - 1);
-    expect(await problemOf(fresh.query)).toMatch(/needs \d+: run "orca-relay migrate"$/);
+    expect(await schemaProblem(fresh.query)).toMatch(/needs \d+: run "orca-relay migrate"$/);
     await pretend(SCHEMA_VERSION + 1);
-    expect(await problemOf(fresh.query)).toMatch(/newer than the \d+ that this version knows: upgrade orca-relay$/);
+    expect(await schemaProblem(fresh.query)).toMatch(/newer than the \d+ that this version knows: upgrade orca-relay$/);
   });
 });

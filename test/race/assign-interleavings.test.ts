@@ -100,6 +100,26 @@ describe('one host asks twice at once', () => {
   });
 });
 
+test('a host that is moved while its grant waits is granted under the latch of its new home alone', async () => {
+  await addCell(db, { cellId: 'a' });
+  await addCell(db, { cellId: 'b' });
+  await seat(db, 'host', 'a', 4);
+  const mover = await operator("update relay.assignment set cell_id = 'b', epoch = 5 where relay_host_id = 'host'");
+  await one.begin();
+  const asked = one.assign('host');
+  await waitsForLock(db, one);
+  await mover.commit();
+  expect(await asked).toMatchObject({ outcome: 'granted', rule: 'sticky', cell_id: 'b', epoch: 5 });
+  const latched = await db.query(
+    `select c.cell_id from pg_locks l join relay.cell c on c.latch = l.objid::int
+     where l.locktype = 'advisory' and l.classid::int = relay.latch_space() and l.pid = $1`,
+    [one.pid],
+  );
+  expect(latched).toEqual([{ cell_id: 'b' }]);
+  await one.commit();
+  await mover.close();
+});
+
 describe('the last free unit', () => {
   beforeEach(() => addCell(db, { cellId: 'a', units: 10, enforced: 9 }));
 

@@ -14,7 +14,8 @@ export interface Granted {
 /**
  * What the change log says about every host, held against the promises: epochs strictly rise from 1 (P1), each epoch
  * belongs to one cell (P2), a move leaves the cell that the host was on, the last placement is the row, and nobody was
- * granted what the log does not know or what is below its floor. Returns what is wrong, a line each.
+ * granted what the log does not know or what is below its floor. And what no foreign key forbids: no stray lease, no host
+ * on an unknown cell. Returns what is wrong, a line each.
  */
 export async function historyProblems(db: FreshDatabase, granted: readonly Granted[] = []): Promise<string[]> {
   const changes = await db.query<Row>(
@@ -40,7 +41,22 @@ export async function historyProblems(db: FreshDatabase, granted: readonly Grant
     if (homes.get(host)?.get(epoch) !== cellId)
       problems.push(`${host}: granted ${cellId}@${epoch}, which the log does not know`);
   }
-  return problems;
+  return [...problems, ...(await strays(db))];
+}
+
+async function strays(db: FreshDatabase): Promise<string[]> {
+  const rows = await db.query<{ problem: string }>(
+    `select format('%s: a %s lease on %s@%s, the row says %s@%s', l.relay_host_id, l.state, l.cell_id, l.epoch, a.cell_id,
+       a.epoch) as problem
+     from relay.lease l
+     left join relay.assignment a on a.user_id = l.user_id and a.relay_host_id = l.relay_host_id
+     where a.cell_id is null or (l.state <> 'retiring' and (l.cell_id, l.epoch) <> (a.cell_id, a.epoch))
+     union all
+     select format('%s: on %s, which is no cell', a.relay_host_id, a.cell_id)
+     from relay.assignment a
+     where not exists (select from relay.cell c where c.cell_id = a.cell_id)`,
+  );
+  return rows.map(({ problem }) => problem);
 }
 
 interface Followed {

@@ -1,6 +1,6 @@
 -- assign: each row of the decision table in 03 that db mode has: 1, 2, 7, 8, 9, 11, 14. A test names its row; each
 -- condition of a row has a case that differs in it alone.
-select plan(92);
+select plan(99);
 
 create function pg_temp.beat(cell text, units int default 0, ready boolean default true) returns text language sql as $$
   select relay_v1.heartbeat(c.cell_id, c.url, c.region, lpad('1', 32, '0')::uuid, '2029-01-01', ready,
@@ -130,6 +130,12 @@ select is((select c.detail from relay.change c where c.relay_host_id = 'crowded'
   jsonb_build_object('forced', false, 'retire_until', extract(epoch from relay.now() + interval '60 s')::bigint * 1000), '8 and until when');
 select is((relay_v1.explain_assign('user', 'retiring') ->> 'rule'), 'headroom', '8 explained alike');
 
+-- unattached since the first grant, not the latest
+select pg_temp.seat('late', 'x'), pg_temp.seat('late-moved', 'full');
+update relay.assignment set unattached_since = relay.now() - interval '5 min' where relay_host_id like 'late%';
+select is(pg_temp.ask('late') || ', ' || pg_temp.ask('late-moved', region => 'west'), 'granted sticky x 4, granted headroom y 5 from full', 'granted again, and moved');
+select is((select count(*) from relay.assignment where relay_host_id like 'late%' and unattached_since = relay.now() - interval '5 min'), 2::bigint, 'unattached since the first grant');
+
 -- 9 no-headroom
 select pg_temp.seat('phone-full', 'full');
 select is(pg_temp.ask('phone-full', 'resolve'), 'no_headroom no-headroom', '9 a phone moves nobody');
@@ -145,6 +151,10 @@ select is(pg_temp.home('on-empty'), 'empty 4', '9 the row stays');
 -- 14 home-unavailable, and not hearing: the first heartbeat was 60 s ago, the cells have been heard since
 select pg_temp.seat('lost', 'gone');
 select is(pg_temp.ask('lost'), 'unavailable home-unavailable booting', '14 booting: no such cell');
+insert into relay.cell_runtime (cell_id, incarnation, started_at, ready, heard_at, enforced_units, inclusion_watermark)
+values ('gone', lpad('1', 32, '0')::uuid, relay.now(), true, relay.now(), 0, 0);
+select is(pg_temp.ask('lost'), 'unavailable home-unavailable booting', '14 booting: one whose heartbeat is all that is left');
+delete from relay.cell_runtime where cell_id = 'gone';
 select pg_temp.seat('unborn', 'o');
 select relay_v1.register_cell('o', 'https://o', 'east', 10);
 select is(pg_temp.ask('unborn'), 'unavailable home-unavailable booting', '14 booting: never heard');
@@ -200,6 +210,7 @@ select pg_temp.live_on(59, 'y');
 select is(pg_temp.ask('no-target'), 'unavailable home-unavailable unheard', 'V5 for 60 s');
 select pg_temp.live_on(1, 'y');
 select is(pg_temp.ask('no-target', place => false), 'would_place dead-uncapped', 'V5 and then it is judged');
+select is(pg_temp.ask('on-capped'), 'unavailable home-unavailable unheard', '11 but a capped cell is never left for its silence');
 
 -- 2 dormant
 select pg_temp.seat('sleeps', 'y'), pg_temp.seat('sleeps-held', 'y'), pg_temp.seat('sleeps-once', 'y'), pg_temp.seat('stays', 'y');
@@ -220,4 +231,13 @@ select is(pg_temp.ask('sleeps', region => 'east'), 'granted dormant x 5 from y',
 select is((select c.detail from relay.change c where c.relay_host_id = 'sleeps' and c.kind = 'moved'), '{"forced": true, "retire_until": null}', '2 forced');
 select is(pg_temp.ask('stays', region => 'west'), 'granted dormant y 4', '2 the target is the home: kept');
 select is(pg_temp.changes('stays'), 'granted y 4 dormant', '2 at the same epoch');
+select pg_temp.seat('drowses', 'y');
+update relay.assignment a set last_activity_at = relay.now() - interval '25 hours' where a.relay_host_id = 'drowses';
+select test_clock.advance('20 s');
+select is(pg_temp.ask('drowses'), 'granted sticky y 4', '2 while no cell was heard for 20 s, nobody is dormant');
+-- live: heard less than 45 s ago
+select test_clock.advance('23.999 s');
+select is(pg_temp.ask('drowses'), 'granted sticky y 4', '7 the home was heard 44.999 s ago');
+select test_clock.advance('1 ms');
+select is(pg_temp.ask('drowses'), 'unavailable home-unavailable unheard', '14 and 45 s ago');
 select * from finish();

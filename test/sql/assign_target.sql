@@ -1,5 +1,5 @@
 -- The target of a placement, the load of a cell, explain_assign (03 target; 02 capacity).
-select plan(41);
+select plan(43);
 
 create function pg_temp.beat(cell text, units int default 0, mark bigint default 1, process int default 1, ready boolean default true)
 returns text language sql as $$
@@ -85,7 +85,11 @@ select is((select count(distinct pg_temp.place('x' || n)) from generate_series(1
 select is(pg_temp.why('d', region => 'west'), 'region', 'explained: not in the region');
 insert into relay.assignment (user_id, relay_host_id, cell_id, epoch, last_activity_at, preferred_region, preferred_region_at)
 select 'user', h, 'a', 3, relay.now(), 'north', relay.now() - t from (values ('recent', interval '29 d 23:59'), ('old', '30 d')) v (h, t);
+insert into relay.assignment (user_id, relay_host_id, cell_id, epoch, last_activity_at, preferred_region, preferred_region_at)
+select 'user', 'p' || n, 'a', 3, relay.now(), 'north', relay.now() from generate_series(1, 20) n;
 select is(pg_temp.place('recent'), 'granted headroom d', 'the stored preference');
+select is((select count(*) from generate_series(1, 10) n where pg_temp.place('p' || n) = 'granted headroom d'), 10::bigint, 'always');
+select is((select count(*) from generate_series(11, 20) n where pg_temp.place('p' || n, 'west') ~ ' [bc]$'), 10::bigint, 'but what the host asks for goes first');
 select is(pg_temp.why('d', 'old'), 'candidate', 'not after 30 d (incident 33): none of its own region has room');
 update relay.cell set capacity_units = 10000 where cell_id = 'a';
 select is(pg_temp.why('d', 'old'), 'region', 'and then its own region is preferred');

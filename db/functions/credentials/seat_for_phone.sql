@@ -5,6 +5,7 @@
 -- | elsewhere | no row; or it names another cell; or a seat here has another epoch     |
 -- | detached  | the row names this cell, and the host has no active control on it      |
 -- | attached  | the row names this cell and exactly the epoch of the host's seat on it |
+-- A seat newer than its row is one that the ledger has not recorded yet: needs reserve mode.
 -- lease_expires_at: when attached, the end of the host's lease here. A control whose renewals were missed is one all the
 -- same (the cell renews or closes it): then what a grant of now would have, as resolve answers.
 -- close_reason: when detached, what the host said as it left, for 24 h.

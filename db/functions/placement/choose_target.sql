@@ -25,7 +25,7 @@ begin
         limit v_sample
       ) s
       -- `offset 0`: or else the load is counted again for the filter, the order and the answer
-      cross join lateral (select relay.load(s.cell_id, p_now) as load offset 0) n
+      cross join lateral (select l.load from relay.cell_load(s.cell_id, p_now) l offset 0) n
       where n.load < s.unit_limit
       order by n.load::float8 / s.unit_limit, s.latch
       limit 1;

@@ -8,10 +8,11 @@ as $$
 begin
   return (
     with looked_at as (
-      select c.cell_id, c.region, c.unit_limit, relay.load(c.cell_id, p_now) as load,
+      select c.cell_id, c.region, c.unit_limit, n.load,
         case when c.cell_id = p_decision.excluded then 'home' else relay.target_rejection(c, r, p_now) end as rejected
       from relay.cell c
       left join relay.cell_runtime r on r.cell_id = c.cell_id
+      left join lateral relay.cell_load(c.cell_id, p_now) n on true
     ), counted as (
       select l.cell_id, l.region, l.unit_limit, l.load,
         coalesce(l.rejected, case when l.load >= l.unit_limit then 'full' end) as rejected

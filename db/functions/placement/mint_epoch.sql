@@ -8,19 +8,16 @@ returns bigint
 language plpgsql stable
 as $$
 declare
-  v_setting relay.setting;
-  v_epoch bigint;
+  v_timeline bigint;
+  v_base bigint;
+  v_blind boolean;
 begin
-  select s.* into v_setting from relay.setting s;
-  if v_setting.timeline <> relay.timeline() then
+  select s.timeline, s.epoch_base, p_floor is null and exists (select from relay.cell c where c.admit_mode = 'reserve')
+  into v_timeline, v_base, v_blind
+  from relay.setting s;
+  if v_timeline <> relay.timeline() then
     return null;
   end if;
-  v_epoch := greatest(p_row_epoch, p_floor, v_setting.epoch_base);
-  if p_floor is null and exists (select from relay.cell c where c.admit_mode = 'reserve') then
-    v_epoch := v_epoch + relay.limit_of('epochJump');
-  else
-    v_epoch := v_epoch + 1;
-  end if;
-  return v_epoch;
+  return greatest(p_row_epoch, p_floor, v_base) + case when v_blind then relay.limit_of('epochJump') else 1 end;
 end
 $$;

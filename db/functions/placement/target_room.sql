@@ -6,9 +6,10 @@ language plpgsql stable
 as $$
 begin
   return (
-    select c.unit_limit - relay.load(c.cell_id, p_now)
+    select c.unit_limit - n.load
     from relay.cell c
     join relay.cell_runtime r on r.cell_id = c.cell_id
+    cross join lateral relay.cell_load(c.cell_id, p_now) n
     where c.cell_id = p_cell_id and relay.target_rejection(c, r, p_now) is null);
 end
 $$;

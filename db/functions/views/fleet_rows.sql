@@ -16,16 +16,16 @@ declare
 begin
   return query
   select c.cell_id, c.url, c.region, c.admission, c.admit_mode, coalesce(r.ready and r.heard_at > v_live_since, false),
-    r.ready, v_now - r.heard_at, r.enforced_units, l.units, c.unit_limit, c.connection_hard_cap is not null,
+    r.ready, v_now - r.heard_at, r.enforced_units, l.load, c.unit_limit, c.connection_hard_cap is not null,
     coalesce(c.drain_incarnation = r.incarnation, false), r.incarnation, r.started_at,
     case when r.heard_at is null then 'never heard' when r.heard_at <= v_live_since then 'unheard'
       when not r.ready then 'not ready' else 'live' end,
-    e.mode, case when l.units is not null then greatest(c.unit_limit - l.units, 0) end, c.admission_generation,
+    e.mode, case when l.load is not null then greatest(c.unit_limit - l.load, 0) end, c.admission_generation,
     v_now - c.roll_isolated_at, d.progress
   from relay.cell c
   left join relay.cell_runtime r on r.cell_id = c.cell_id
   left join relay.cell_effective_mode e on e.cell_id = c.cell_id
   left join relay.drains_rows() d on d.cell_id = c.cell_id and d.current
-  cross join lateral (select relay.load(c.cell_id, v_now) as units) l;
+  left join lateral relay.cell_load(c.cell_id, v_now) l on true;
 end
 $$;

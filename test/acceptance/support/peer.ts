@@ -59,6 +59,8 @@ export class Peer {
   readonly socket: WebSocket;
   readonly closed: Promise<CloseSeen>;
   closeSeen: CloseSeen | null = null;
+  /** What the client library found wrong, if it was that which ended the socket. */
+  error: Error | null = null;
   pings = 0;
   #inbox: Frame[] = [];
   #waiters: Waiter[] = [];
@@ -70,7 +72,9 @@ export class Peer {
     socket.on('ping', () => {
       this.pings += 1;
     });
-    socket.on('error', () => {});
+    socket.on('error', (error) => {
+      this.error ??= error;
+    });
     this.closed = new Promise((resolve) => {
       socket.on('close', (code, reason) => {
         this.closeSeen = { code, reason: reason.toString(), at: performance.now() };
@@ -115,7 +119,8 @@ export class Peer {
   #fail(waiter: Waiter): void {
     clearTimeout(waiter.timer);
     const close = this.closeSeen;
-    const state = close === null ? 'still open' : `closed ${close.code} ${JSON.stringify(close.reason)}`;
+    const why = this.error === null ? '' : ` (${this.error.message})`;
+    const state = close === null ? 'still open' : `closed ${close.code} ${JSON.stringify(close.reason)}${why}`;
     const held = this.#inbox.map((frame) => frame.data.toString('utf8', 0, 120)).join(' | ');
     waiter.reject(new Error(`no ${waiter.what}; socket ${state}; unread: ${held === '' ? 'nothing' : held}`));
   }

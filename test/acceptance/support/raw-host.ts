@@ -25,6 +25,8 @@ export interface ConnOpen {
 
 export interface HostDial extends DialOptions {
   origin: string;
+  /** The origin the host believes it dialled, where a port of the same machine stands for it. */
+  relayOrigin?: string;
   token: string;
   epoch: number;
   capabilities?: string;
@@ -130,7 +132,7 @@ export class RawHost {
     const expiresAt = Number(fields.expiresAt.readBigUInt64BE());
     const now = (options.now ?? Date.now)();
     const wanted: [string, boolean][] = [
-      ['relayOrigin', fields.relayOrigin.toString() === options.origin],
+      ['relayOrigin', fields.relayOrigin.toString() === (options.relayOrigin ?? options.origin)],
       ['challengeId', fields.challengeId.toString() === frame.challengeId],
       ['userId', fields.userId.toString() === this.identity.userId],
       ['profileId', fields.profileId.toString() === this.identity.profileId],

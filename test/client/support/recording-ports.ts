@@ -42,7 +42,7 @@ export function recordingPorts(now: () => number = systemClock.now) {
       sent,
       send(message) {
         if (typeof message === 'string') sent.push(message);
-        socket.send(message);
+        return socket.send(message);
       },
     };
     sockets.push(recorded);
