@@ -112,9 +112,9 @@ const effects = [
       'l.relay_host_id = p_host.relay_host_id;',
     ],
   ),
-  ...inFile('cells/load.sql', [
+  ...inFile('cells/cell_load.sql', [
     'what retires counts on a new process',
-    "l.incarnation < r.incarnation and l.expires_at > p_now\n          and l.state <> 'retiring')",
+    "l.incarnation < r.incarnation and l.expires_at > p_now\n        and l.state <> 'retiring')",
     'l.incarnation < r.incarnation and l.expires_at > p_now)',
   ]),
 ];
