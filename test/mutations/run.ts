@@ -16,12 +16,13 @@ import { placement } from './placement.ts';
 
 /**
  * Plants each named fault in a database of its own and prints which test caught it. `npm run mutations [word …]` runs those
- * whose name or group holds one of the words. Fails if a fault survives, if none of its text is found, or without any fault a test
- * fails.
+ * whose name or group holds one of the words. Fails if a fault survives, if its text is not found exactly once, if a test
+ * fails without any fault, or after 20 minutes.
  */
 const GROUPS = [...placement, ...drains, ...fences, ...modes];
 const AT_ONCE = 4;
 const RACE_TIMEOUT_MS = 180_000;
+const DEADLINE_MS = 20 * 60_000;
 const TEMPLATE = 'orca_relay_mutations';
 /** A fault that is no SQL proves nothing. */
 const NO_SQL = /syntax|does not exist|invalid input|is not unique/;
@@ -39,10 +40,11 @@ async function main(words: readonly string[]): Promise<void> {
       const chosen = mutations.filter(({ name }) => wanted(name) || wanted(about));
       if (chosen.length === 0) continue;
       console.log(`\n${about}`);
-      if (tests.length > 0) await failOnHealthy(server.url, tests);
+      await failOnHealthy(server.url, tests, new Set(chosen.flatMap(({ race }) => race ?? [])));
       const jobs = chosen.values();
       const work = async () => {
         for (const mutation of jobs) {
+          if (performance.now() - started > DEADLINE_MS) throw new Error('not done after 20 minutes');
           const verdict = await judge(server.url, tests, mutation);
           verdicts.push(verdict);
           const outcome = verdict.problem ?? (verdict.caughtBy === null ? 'SURVIVED' : `caught by ${verdict.caughtBy}`);
@@ -70,15 +72,19 @@ async function judge(serverUrl: string, tests: readonly string[], mutation: Muta
   }
   const mutated = pieces.join(mutation.to);
   try {
-    if (mutation.race) return { mutation, caughtBy: await firstFailureOf(mutation.race, serverUrl, mutated) };
+    if (mutation.race) {
+      await withClone(serverUrl, mutated, async () => undefined);
+      return { mutation, caughtBy: await firstFailureOf(mutation.race, serverUrl, mutated) };
+    }
     return { mutation, caughtBy: await withClone(serverUrl, mutated, (url) => firstFailure(url, tests)) };
   } catch (error) {
     return { mutation, caughtBy: null, problem: `CANNOT BE PLANTED: ${(error as Error).message}` };
   }
 }
 
-async function failOnHealthy(serverUrl: string, tests: readonly string[]): Promise<void> {
-  const failure = await withClone(serverUrl, '', (url) => firstFailure(url, tests));
+async function failOnHealthy(serverUrl: string, tests: readonly string[], races: Iterable<string>): Promise<void> {
+  let failure = await withClone(serverUrl, '', (url) => firstFailure(url, tests));
+  for (const race of races) failure ??= await firstFailureOf(race, serverUrl, '');
   if (failure !== null) throw new Error(`without any fault planted, a test fails: ${failure}`);
 }
 
