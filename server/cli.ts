@@ -1,5 +1,5 @@
 #!/usr/bin/env node
-import { Command, InvalidArgumentError } from 'commander';
+import { Command, InvalidArgumentError, Option } from 'commander';
 import { readVariable } from './config.ts';
 import { packageVersion } from './package-root.ts';
 import { Problem } from './problem.ts';
@@ -56,6 +56,27 @@ function buildProgram(): Command {
       const { runSql } = await import('./sql-console.ts');
       console.log(await runSql(statement, { ...options, columns: process.stdout.columns }, process.env));
     });
+  program
+    .command('fleet')
+    .description('prints every cell: whether it is live, what it carries, what is under way')
+    .option('-w, --watch', 'again every second; a terminal is redrawn')
+    .option('--json', 'one JSON object a cell')
+    .action(async (options) => (await import('./operator/fleet-command.ts')).runFleet(options, process.env));
+  program
+    .command('drain <cell>')
+    .description('tells the process of a cell to let its hosts go, and shows how far it is until the cell is empty')
+    .option('--grace <seconds>', 'what a host still holds is cut so long after it was told (60)', wholeNumber(0, 3_600))
+    .option('--pace <seconds>', 'its hosts are told one by one over so long (60)', wholeNumber(0, 1_200))
+    .addOption(
+      new Option('--admission <admission>', 'set this first: a general cell is not drained').choices([
+        'migration-only',
+        'existing-only',
+      ]),
+    )
+    .option('--cancel', 'take the order back')
+    .action(async (cell, options) =>
+      (await import('./operator/drain-command.ts')).runDrain(cell, options, process.env),
+    );
   program
     .command('migrate')
     .description('brings the schema of DATABASE_URL to this version; run it before the new processes start')

@@ -79,6 +79,11 @@ export class EventStream {
     this.#onEnd = onEnd;
     this.#wroteAt = clock.now();
     res.onAborted(() => this.#ended('hung-up'));
+    // with a handler of its own a response that was behind once is not given up 10 s later
+    res.onWritable(() => {
+      if (this.#end === null) this.#flush();
+      return true;
+    });
     res.cork(() => {
       res
         .writeStatus('200 OK')

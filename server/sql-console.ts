@@ -1,13 +1,10 @@
 import Table from 'cli-table3';
 import pg from 'pg';
-import { type Environment, readVariable } from './config.ts';
-import { DATABASE_TIMEOUTS, toDatabaseError } from './database.ts';
-import { findUp } from './dev/up-state.ts';
+import type { Environment } from './config.ts';
+import { toDatabaseError } from './database.ts';
+import { connectAsOperator, findDatabase } from './operator/session.ts';
 import { Problem } from './problem.ts';
 import { databaseProblem } from './schema-version.ts';
-
-const OPERATOR = 'relay_operator';
-const STATEMENT_TIMEOUT_MS = 30_000;
 
 /** Values as the server writes them, like psql. */
 const asText: pg.CustomTypesConfig = { getTypeParser: () => (text: string) => text };
@@ -23,7 +20,7 @@ export interface SqlOptions {
  * folder. Throws a {@link Problem} with the server's own words.
  */
 export async function runSql(text: string, options: SqlOptions, env: Environment): Promise<string> {
-  const client = await connect(findDatabase(env));
+  const client = await connectAsOperator(findDatabase(env), 'sql', asText);
   try {
     const answered = await client.query({ text, rowMode: 'array' });
     const results = (Array.isArray(answered) ? answered : [answered]) as pg.QueryArrayResult[];
@@ -32,35 +29,6 @@ export async function runSql(text: string, options: SqlOptions, env: Environment
     throw new Problem(describe(error as pg.DatabaseError, text));
   } finally {
     await client.end().catch(() => undefined);
-  }
-}
-
-function findDatabase(env: Environment): string {
-  if (env.DATABASE_URL) return readVariable(env, 'DATABASE_URL');
-  const dataDir = readVariable(env, 'ORCA_RELAY_DATA_DIR') as string;
-  const up = findUp(dataDir);
-  if (up) return up.operatorUrl;
-  throw new Problem(`no database: DATABASE_URL is not set and no "orca-relay up" runs on ${dataDir}`);
-}
-
-async function connect(url: string): Promise<pg.Client> {
-  const client = new pg.Client({
-    connectionString: url,
-    application_name: 'orca-relay/sql',
-    connectionTimeoutMillis: DATABASE_TIMEOUTS.connect,
-    statement_timeout: STATEMENT_TIMEOUT_MS,
-    query_timeout: STATEMENT_TIMEOUT_MS + DATABASE_TIMEOUTS.readMargin,
-    types: asText,
-  });
-  client.on('error', () => undefined);
-  try {
-    await client.connect();
-    // an owner's login gives up what an operator may not do
-    await client.query(`set role ${OPERATOR}`);
-    return client;
-  } catch (error) {
-    await client.end().catch(() => undefined);
-    throw new Problem(databaseProblem(toDatabaseError(error)));
   }
 }
 

@@ -13,7 +13,7 @@ const ages = new Map();
 function age(ms) {
   const s = Math.max(0, Math.floor(ms / 1000));
   if (s < 60) return `${s} s`;
-  if (s < 3600) return `${Math.floor(s / 60)} min ${s % 60} s`;
+  if (s < 3600) return `${Math.floor(s / 60)} min${s % 60 === 0 ? '' : ` ${s % 60} s`}`;
   if (s < 172_800) return `${Math.floor(s / 3600)} h ${Math.floor((s % 3600) / 60)} min`;
   return `${Math.floor(s / 86_400)} d`;
 }
@@ -107,6 +107,7 @@ const sum = (cells, of) => cells.reduce((total, cell) => total + (of(cell) ?? 0)
 
 function room(cells) {
   const live = cells.filter(({ state }) => state === 'live');
+  if (live.length === 0) return 'no room';
   return `${number.format(sum(live, ({ load }) => load))} of ${number.format(sum(live, ({ limit }) => limit))} units`;
 }
 
