@@ -22,7 +22,7 @@ export type SweepName =
  */
 const SWEEPS: Record<SweepName, { everyMs: number; maxRows: number; passes: number }> = {
   sweep_leases: { everyMs: 15_000, maxRows: 1_000, passes: 10 },
-  sweep_dead_cells: { everyMs: 5_000, maxRows: 100, passes: 1 },
+  sweep_dead_cells: { everyMs: 3_000, maxRows: 50, passes: 1 },
   sweep_migrations: { everyMs: 10_000, maxRows: 200, passes: 10 },
   sweep_credentials: { everyMs: 60_000, maxRows: 1_000, passes: 10 },
   sweep_changes: { everyMs: 60_000, maxRows: 1_000, passes: 10 },
