@@ -24,7 +24,7 @@ const SHAPES: { readonly [F in RelayFunction]: RelayFunctions[F]['shape'] } = {
   activate_control: 'row',
   renew_leases: 'rows',
   release_lease: 'value',
-  cell_orders: 'row',
+  cell_orders: 'rows',
   create_invite: 'row',
   open_connection: 'row',
   release_invite: 'value',

@@ -148,13 +148,21 @@ export interface RenewedLease {
   retire_until: number | null;
 }
 
-export interface CellOrders {
+export interface DrainOrder {
+  grace_ms: number;
+  pace_ms: number;
+  /** The process that is to drain; any other ignores it. */
+  incarnation: string;
+  /** Tells one order from the next, in epoch milliseconds of the database clock. */
+  ordered_at: number;
+}
+
+export interface CellOrdersResult {
   admission: Admission;
   admit_mode: AdmitMode;
   flags: Record<string, unknown>;
   flags_generation: number;
-  /** `ordered_at` tells one order from the next, in epoch milliseconds of the database clock. */
-  drain: { grace_ms: number; pace_ms: number; incarnation: string; ordered_at: number } | null;
+  drain: DrainOrder | null;
 }
 
 export interface CreateInviteResult {
@@ -247,10 +255,7 @@ export interface RelayFunctions {
     },
     AssignResult
   >;
-  resolve: Row<
-    { relay_host_id: string; credential_hash: string; credential_kind: 'invite' | 'resume' },
-    ResolveResult
-  >;
+  resolve: Row<{ relay_host_id: string; credential_hash: string; credential_kind: 'invite' | 'resume' }, ResolveResult>;
   explain_assign: Value<Host & { preferred_region?: string | null }, unknown>;
   regions: Rows<Record<string, never>, { region: string; probe_origins: string[] }>;
   cells: Rows<Record<string, never>, CellRow>;
@@ -288,7 +293,8 @@ export interface RelayFunctions {
     Host & Caller & { epoch: number; generation: number; close_reason?: string | null },
     'released' | 'not_held' | 'stale_cell_incarnation'
   >;
-  cell_orders: Row<Caller, CellOrders>;
+  /** One row; none for a cell that is not registered. */
+  cell_orders: Rows<Caller, CellOrdersResult>;
 
   create_invite: Row<Host & Caller & { relay_device_id: string; token_hash: string }, CreateInviteResult>;
   open_connection: Row<

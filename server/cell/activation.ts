@@ -74,7 +74,7 @@ async function activateInTurn(
 
 /** Checked before the database is asked and again after: a great deal can happen meanwhile. */
 function refusalOf(core: CellCore, { base, frame }: Hello, session: ControlSession): CloseReason | null {
-  if (core.closing()) return 'relay draining';
+  if (core.closing() || core.drain.ordered) return 'relay draining';
   if (core.seats.hasLeft(session.host, frame.assignmentEpoch)) return 'assignment changed during host proof';
   if (base === null) return null;
   const continues = core.seats.of(session.host) === base && base.rebindable(frame.controlResumeSecret);

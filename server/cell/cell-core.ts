@@ -3,6 +3,8 @@ import type { Database } from '../database.ts';
 import type { Logger } from '../log.ts';
 import type { AssignmentLease, LeaseClass, RelayTokenVerifier } from '../tokens.ts';
 import type { CellMetrics } from './cell-metrics.ts';
+import type { CellOrders } from './cell-orders.ts';
+import type { Drain } from './drain.ts';
 import type { HostQueue } from './host-queue.ts';
 import type { LeaseKeeper } from './lease-keeper.ts';
 import type { Limiter } from './limiter.ts';
@@ -29,6 +31,8 @@ export interface CellCore {
   readonly seats: Seats;
   readonly activations: HostQueue;
   readonly leases: LeaseKeeper;
+  readonly orders: CellOrders;
+  readonly drain: Drain;
   /** Calls that nobody waits for: releases, re-acquisitions. */
   readonly background: Limiter;
   splicer(): Splicer;
@@ -41,6 +45,8 @@ export interface CellCore {
   closing(): boolean;
   /** False until the first heartbeat was accepted. */
   admitted(): boolean;
+  /** Something happened that the next heartbeat should not wait for. */
+  reportSoon(): void;
   /** Another process of this cell has taken over: close everybody and go. */
   standDown(): void;
 }

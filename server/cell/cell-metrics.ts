@@ -5,6 +5,7 @@ export type CellMetrics = ReturnType<typeof createCellMetrics>;
 
 export interface CellGauges {
   controls(): number;
+  draining(): boolean;
   splices(): number;
   pending(): number;
   units(): Units;
@@ -13,6 +14,7 @@ export interface CellGauges {
 /** What a cell counts. Every refusal, close and failure carries its reason, from a closed set, as a label. */
 export function createCellMetrics(metrics: Metrics, gauges: CellGauges) {
   metrics.gauge('orca_relay_controls', 'Hosts seated on this cell', [], gauges.controls);
+  metrics.gauge('orca_relay_cell_draining', '1 while a drain order stands', [], () => Number(gauges.draining()));
   metrics.gauge('orca_relay_splices', 'Phones connected to their host', [], gauges.splices);
   metrics.gauge('orca_relay_pending_splices', 'Phones waiting for their host', [], gauges.pending);
   const units = gauges.units;
@@ -67,6 +69,14 @@ export function createCellMetrics(metrics: Metrics, gauges: CellGauges) {
     inviteReleases: metrics.counter('orca_relay_invite_releases_total', 'Invites given back unused', ['outcome']),
     heartbeats: metrics.counter('orca_relay_heartbeats_total', 'Heartbeats by answer', ['answer']),
     heartbeatLateness: metrics.gauge('orca_relay_heartbeat_late_seconds', 'How late the last heartbeat was sent'),
+    orderReads: metrics.counter('orca_relay_cell_order_reads_total', 'Looks at what operators want', ['outcome']),
+    drainOrders: metrics.counter('orca_relay_cell_drain_orders_total', 'Drain orders by step', ['step']),
+    drainTold: metrics.counter('orca_relay_cell_drain_told_total', 'Hosts told to leave by a drain order'),
+    forcedCloses: metrics.counter(
+      'orca_relay_host_drain_forced_closes_total',
+      'Hosts that still had phones when their time was over',
+      ['cause'],
+    ),
     changes: metrics.counter('orca_relay_cell_changes_total', 'Changes acted upon', ['kind', 'action']),
   };
 }

@@ -8,8 +8,10 @@ import { createRelayTokenVerifier, inspectAssignmentLease } from '../tokens.ts';
 import { type App, selfTestPause } from '../uws.ts';
 import type { CellCore, CellIdentity } from './cell-core.ts';
 import { createCellMetrics } from './cell-metrics.ts';
+import { CellOrders } from './cell-orders.ts';
 import { reactToChange } from './change-reactions.ts';
 import { ControlMessages } from './control-messages.ts';
+import { Drain } from './drain.ts';
 import { Heartbeat } from './heartbeat.ts';
 import { HostQueue } from './host-queue.ts';
 import { LeaseKeeper } from './lease-keeper.ts';
@@ -78,11 +80,15 @@ class Cell implements RolePart {
       cellId: config.cellId,
       pollMs: CHANGE_POLL_MS,
       onChange: (change) => reactToChange(this.#core, change),
-      onResync: () => this.#core.leases.renewAll(),
+      onResync: () => {
+        this.#core.leases.renewAll();
+        this.#core.orders.read();
+      },
       log,
       metrics,
       clock,
     });
+    this.#core.orders.read();
     this.#heartbeat.start();
   }
 
@@ -95,6 +101,7 @@ class Cell implements RolePart {
   /** SIGTERM: a drain with no grace. Everybody reads why before the process is gone, and the leases are given up. */
   async stop(): Promise<void> {
     this.#closing = true;
+    this.#stopFollowing();
     const farewell = this.#heartbeat.farewell();
     for (const session of this.#core.seats.sessions()) session.drain(0, 'drained');
     await this.#finish(farewell);
@@ -105,9 +112,16 @@ class Cell implements RolePart {
     if (this.#closing) return;
     this.#closing = true;
     this.#heartbeat.stop();
+    this.#stopFollowing();
     for (const session of this.#core.seats.sessions()) session.end('stale-incarnation');
     for (const socket of this.#sockets) socket.close('relay draining');
     this.#context.leave('another process of this cell has taken over');
+  }
+
+  /** The last word on this process is spoken: no order changes it. */
+  #stopFollowing(): void {
+    this.#core.orders.stop();
+    this.#core.drain.stop();
   }
 
   async #finish(farewell: Promise<void>): Promise<void> {
@@ -140,6 +154,7 @@ class Cell implements RolePart {
       log,
       metrics: createCellMetrics(metrics, {
         controls: () => seats.size,
+        draining: () => core.drain.ordered,
         splices: () => seats.connections().filter(({ active }) => active).length,
         pending: () => seats.connections().filter(({ pending }) => pending).length,
         units: () => this.#units,
@@ -149,12 +164,15 @@ class Cell implements RolePart {
       activations: new HostQueue(clock, LIMITS.activationWaitMs, MAX_WAITING_ACTIVATIONS),
       background: new Limiter(BACKGROUND_CALLS, MAX_BACKGROUND_WAITING),
       leases: new LeaseKeeper(() => core),
+      orders: new CellOrders(() => core),
+      drain: new Drain(() => core),
       splicer: () => this.#splicer as Splicer,
       watermark: () => this.#units.inclusionWatermark,
       inspectLease: (lease, expected) => inspectAssignmentLease(config.signingKey, lease, expected, clock),
       origin: () => this.#context.origin(),
       closing: () => this.#closing,
       admitted: () => this.#splicer !== null && this.#heartbeat.heard,
+      reportSoon: () => this.#heartbeat.soon(),
       standDown: () => this.#standDown(),
     };
     return core;
@@ -163,7 +181,11 @@ class Cell implements RolePart {
   /** A capped cell says what its count is made of, and against which limit. */
   #load(): HeartbeatLoad {
     const units = this.#units;
-    const load = { enforced_units: units.enforced, inclusion_watermark: units.inclusionWatermark };
+    const load = {
+      enforced_units: units.enforced,
+      inclusion_watermark: units.inclusionWatermark,
+      ...this.#core.drain.progress(),
+    };
     const limit = this.#context.config.connectionLimit;
     if (limit === null) return load;
     return {

@@ -73,7 +73,8 @@ export class ControlSession {
   #stopTicking: (() => void) | undefined;
   #graceTimer: Timer | undefined;
   #drainTimer: Timer | undefined;
-  #drainAt = Number.POSITIVE_INFINITY;
+  /** When it is to end, and why: the earliest counts. */
+  readonly #endsAt = new Map<EndCause, number>();
   readonly #clock: Clock;
   readonly #effects: SessionEffects;
 
@@ -181,15 +182,29 @@ export class ControlSession {
   /** The host will be let go when the grace is over; an earlier end stands. Until then it takes no phones. */
   drain(graceMs: number, cause: EndCause): void {
     const grace = Math.max(0, Math.min(Math.floor(graceMs), LIMITS.maxGraceMs));
-    const at = this.#clock.now() + grace;
-    const told = this.#drained;
+    const told = this.#endsAt.size > 0;
     this.#drained = true;
-    if (!this.#fire('drained') || at >= this.#drainAt) return;
-    this.#drainAt = at;
-    this.#clock.clearTimeout(this.#drainTimer);
+    if (!this.#fire('drained')) return;
+    this.#endsAt.set(cause, Math.min(this.#endsAt.get(cause) ?? Number.POSITIVE_INFINITY, this.#clock.now() + grace));
     if (!told || grace === 0) this.sendDrain(grace);
     if (grace === 0) this.end(cause);
-    else this.#drainTimer = this.#clock.setTimeout(() => this.end(cause), grace);
+    else this.#awaitEnd();
+  }
+
+  /** Another time for an end that the host was told of, earlier or later; false if it was told of no such end. */
+  postpone(cause: EndCause, delayMs: number): boolean {
+    if (this.#state === 'closed' || !this.#endsAt.has(cause)) return false;
+    this.#endsAt.set(cause, this.#clock.now() + delayMs);
+    this.#awaitEnd();
+    return true;
+  }
+
+  #awaitEnd(): void {
+    this.#clock.clearTimeout(this.#drainTimer);
+    const [first] = [...this.#endsAt].sort(([, a], [, b]) => a - b);
+    if (first === undefined) return;
+    const [cause, at] = first;
+    this.#drainTimer = this.#clock.setTimeout(() => this.end(cause), at - this.#clock.now());
   }
 
   sendDrain(graceMs: number): void {

@@ -32,7 +32,7 @@ export function beginHandshake(
   socket: PeerSocket,
   lease: string | undefined,
 ): void {
-  if (core.closing()) {
+  if (core.closing() || core.drain.ordered) {
     session.refuse('relay draining');
     return;
   }

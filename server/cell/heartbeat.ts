@@ -43,6 +43,8 @@ export class Heartbeat {
   #failures = 0;
   #accepted = false;
   #stopped = false;
+  #beating = false;
+  #again = false;
   #lastAnswer: string | null = null;
   #firstAccepted: () => void = () => {};
   /** Resolves with the first beat that was accepted. */
@@ -65,6 +67,16 @@ export class Heartbeat {
     void this.#beat();
   }
 
+  /** One beat more than the regular ones, which count from it. */
+  soon(): void {
+    if (this.#stopped || !this.#accepted) return;
+    this.#again = this.#beating;
+    if (this.#beating) return;
+    this.#core.clock.clearTimeout(this.#timer);
+    this.#dueAt = this.#core.clock.now();
+    void this.#beat();
+  }
+
   stop(): void {
     this.#stopped = true;
     this.#core.clock.clearTimeout(this.#timer);
@@ -79,6 +91,7 @@ export class Heartbeat {
 
   async #beat(): Promise<void> {
     const { core, source } = { core: this.#core, source: this.#source };
+    this.#beating = true;
     const lateMs = core.clock.now() - this.#dueAt;
     core.metrics.heartbeatLateness.set(Math.max(0, lateMs) / 1_000);
     if (lateMs > LATE_MS) core.log.warn({ event: 'orca_relay_heartbeat_late', lateMs: Math.round(lateMs) });
@@ -116,10 +129,12 @@ export class Heartbeat {
 
   #schedule(heard: boolean): void {
     const { clock } = this.#core;
+    this.#beating = false;
     this.#failures = heard ? 0 : this.#failures + 1;
     const regular = Math.max(this.#dueAt + LIMITS.heartbeatIntervalMs, clock.now());
     const retry = clock.now() + (RETRY_MS[Math.min(this.#failures, RETRY_MS.length) - 1] ?? 0);
-    this.#dueAt = heard ? regular : retry;
+    this.#dueAt = heard ? (this.#again ? clock.now() : regular) : retry;
+    this.#again = false;
     this.#timer = clock.setTimeout(() => void this.#beat(), this.#dueAt - clock.now());
   }
 

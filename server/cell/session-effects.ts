@@ -14,6 +14,8 @@ const KEEPS_NO_LEASE: ReadonlySet<EndCause> = new Set<EndCause>([
   'activity-moved',
   'stale-incarnation',
 ]);
+/** Ends that the host was told of beforehand. */
+const IN_DUE_TIME: ReadonlySet<ControlClose['cause']> = new Set<ControlClose['cause']>(['drained', 'retired']);
 const PRINTABLE_REASON_LENGTH = 80;
 
 /** What the life of a control sets off in the cell around it. */
@@ -24,11 +26,13 @@ export function sessionEffects(core: CellCore, messages: ControlMessages): Sessi
     closed(session, close) {
       core.metrics.controlCloses.inc({ code: codeLabel(close.code), cause: close.cause });
       core.log.info(closeEntry(core, session, close));
+      if (IN_DUE_TIME.has(close.cause) && session.connections.size > 0) reportForcedClose(core, session, close);
     },
     ended(session, cause) {
       core.metrics.sessionEnds.inc({ cause });
       core.seats.unseat(session);
       core.leases.forget(session);
+      core.drain.noteLeft();
       if (cause === 'signed-out') core.seats.rememberCloseReason(session.host, 'signed-out');
       if (!KEEPS_NO_LEASE.has(cause)) {
         core.leases.release(session.host, session, cause === 'signed-out' ? 'signed-out' : null);
@@ -66,6 +70,19 @@ function closeEntry(core: CellCore, session: ControlSession, close: ControlClose
     reason: printable(close.reason),
     cause: close.cause,
   };
+}
+
+/** The host had its grace, and phones were still connected at its end. */
+function reportForcedClose(core: CellCore, session: ControlSession, { cause }: ControlClose): void {
+  core.metrics.forcedCloses.inc({ cause });
+  core.log.info({
+    event: 'orca_relay_host_drain_forced_close',
+    host: hostDigest(session.host.userId, session.host.relayHostId),
+    reason: cause,
+    forcedConnections: session.connections.size,
+    splices: session.spliceCount,
+    pending: session.connections.size - session.spliceCount,
+  });
 }
 
 const KNOWN_CODES: ReadonlySet<number> = new Set([1000, 1001, 1005, 1006, ...Object.values(CLOSE)]);

@@ -3,6 +3,8 @@ import { Writable } from 'node:stream';
 import { LIMITS } from '../../../contract/index.ts';
 import type { CellCore } from '../../../server/cell/cell-core.ts';
 import { createCellMetrics } from '../../../server/cell/cell-metrics.ts';
+import { CellOrders } from '../../../server/cell/cell-orders.ts';
+import { Drain } from '../../../server/cell/drain.ts';
 import { HostQueue } from '../../../server/cell/host-queue.ts';
 import { LeaseKeeper } from '../../../server/cell/lease-keeper.ts';
 import { Limiter } from '../../../server/cell/limiter.ts';
@@ -21,6 +23,8 @@ export interface TestCore extends CellCore {
   registry: Metrics['registry'];
   /** How often it was told to stand down. */
   stoodDown: number;
+  /** How often it asked for an early heartbeat. */
+  reports: number;
   close(): Promise<void>;
 }
 
@@ -43,12 +47,14 @@ export function startCore(databaseUrl: string, clock: Clock, over: Partial<CellC
     lines,
     registry: metrics.registry,
     stoodDown: 0,
+    reports: 0,
     identity: { cellId: 'c1', region: 'us-central1', incarnation: randomUUID(), startedAt: new Date(), ...over },
     clock,
     db,
     log,
     metrics: createCellMetrics(metrics, {
       controls: () => seats.size,
+      draining: () => core.drain.ordered,
       splices: () => 0,
       pending: () => 0,
       units: () => units,
@@ -58,12 +64,17 @@ export function startCore(databaseUrl: string, clock: Clock, over: Partial<CellC
     activations: new HostQueue(clock, LIMITS.activationWaitMs, 8),
     background: new Limiter(4, 1_000),
     leases: new LeaseKeeper(() => core),
+    orders: new CellOrders(() => core),
+    drain: new Drain(() => core),
     splicer: () => splicer,
     watermark: () => units.inclusionWatermark,
     inspectLease: async () => 'absent',
     origin: () => 'http://127.0.0.1:1',
     closing: () => false,
     admitted: () => true,
+    reportSoon: () => {
+      core.reports += 1;
+    },
     standDown: () => {
       core.stoodDown += 1;
     },
