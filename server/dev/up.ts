@@ -84,7 +84,8 @@ export function panel(fleet: LocalFleet, logFile: string, seconds: number, paint
   ];
   const tries: [string, string][] = [
     ['npx orca-relay demo', 'a desktop and a phone talk through a cell'],
-    ["npx orca-relay sql 'select * from relay_v1.fleet'", 'what the database knows of the cells'],
+    [`${fleet.director}/fleet`, 'the fleet in a browser'],
+    ['npx orca-relay fleet --watch', 'the fleet in a terminal'],
     [`curl ${fleet.director}/ready`, 'is it well?'],
   ];
   const width = Math.max(...tries.map(([command]) => command.length));

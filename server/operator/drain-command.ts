@@ -22,7 +22,6 @@ interface DrainRow {
   seated: number;
   promised: number;
   retiring: number;
-  told: number | null;
 }
 
 const DEFAULT_SECONDS = 60;
@@ -31,7 +30,7 @@ const SAY_EVERY_MS = 5_000;
 const INTERRUPTED = 130;
 
 const DRAIN_SQL = `
-select current, round(extract(epoch from age) * 1000)::bigint as age_ms, hosts, seated, promised, retiring, told
+select current, round(extract(epoch from age) * 1000)::bigint as age_ms, hosts, seated, promised, retiring
 from relay_v1.drains where cell_id = $1`;
 
 /** What the database answers, and what to do about it. */
@@ -204,9 +203,9 @@ class Progress {
     this.#out = out;
   }
 
-  show({ hosts, seated, promised, retiring, told }: DrainRow): void {
+  show({ hosts, seated, promised, retiring }: DrainRow): void {
     const left = seated + promised;
-    const words = `${left} of ${hosts} hosts left${retiring > 0 ? `, ${retiring} in their grace` : ''}${told === null ? '' : `, ${told} told`}`;
+    const words = `${left} of ${hosts} hosts left${retiring > 0 ? `, ${retiring} in their grace` : ''}`;
     // hosts that were promised a seat just before may come on top
     const total = Math.max(hosts, left, 1);
     if (this.#out.isTTY) {

@@ -35,7 +35,8 @@ const HEAD = ['region', 'cell', 'state', 'heard', 'load', '', 'admission', 'note
 const COMPACT = { mid: '', 'left-mid': '', 'mid-mid': '', 'right-mid': '' };
 
 export function bar(share: number, width = BAR_WIDTH): string {
-  const filled = Math.min(width, Math.max(0, Math.round(share * width)));
+  // a cell that carries anything does not look empty
+  const filled = Math.min(width, Math.max(share > 0 ? 1 : 0, Math.round(share * width)));
   return '█'.repeat(filled) + '░'.repeat(width - filled);
 }
 
