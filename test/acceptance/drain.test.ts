@@ -118,6 +118,8 @@ describe('a drain of a cell', () => {
       })),
     );
     await talk(pair, 'still here');
+    const beats = await fleet.database.query(`select ready from relay.cell_runtime where cell_id = 'c1'`);
+    expect(beats).toEqual([{ ready: true }]);
     const { body } = await askResolve(fleet.director.origin, seated[0]!.identity.relayHostId, resumeToken);
     expect(body).toMatchObject({ cellUrl: fleet.cell(1).origin });
   });

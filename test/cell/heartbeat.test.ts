@@ -81,6 +81,34 @@ describe('heartbeats (03, heartbeats)', () => {
       expect(clock.armed).toBe(0);
     }));
 
+  it('come early when something is to be told, one at a time, and the regular ones count from there', () =>
+    withCore(async () => {
+      await register();
+      const heartbeat = new Heartbeat(core, source());
+      heartbeat.soon();
+      expect(clock.armed).toBe(0);
+      heartbeat.start();
+      await beat('ok', 1);
+      clock.advance(10_000);
+      heartbeat.soon();
+      heartbeat.soon();
+      heartbeat.soon();
+      await until(
+        'the early beat',
+        () => beats('ok'),
+        (seen) => seen === 2,
+      );
+      clock.advance(0);
+      await beat('ok', 3);
+      clock.advance(14_999);
+      expect(await beats('ok')).toBe(3);
+      clock.advance(1);
+      await beat('ok', 4);
+      heartbeat.stop();
+      heartbeat.soon();
+      expect(clock.armed).toBe(0);
+    }));
+
   it('are not accepted from a cell that nobody registered: it says how, tries again after 1, 2, 4, 4 s, and serves then', () =>
     withCore(async () => {
       const heartbeat = new Heartbeat(core, source());
