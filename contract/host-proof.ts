@@ -1,3 +1,4 @@
+import { hsalsa } from '@noble/ciphers/salsa.js';
 import { hmac } from '@noble/hashes/hmac.js';
 import { sha256 } from '@noble/hashes/sha2.js';
 import { concatBytes, randomBytes, utf8ToBytes } from '@noble/hashes/utils.js';
@@ -109,11 +110,23 @@ export interface IssuedChallenge {
   expectedProofB64: string;
 }
 
-/** @param issuedAt epoch milliseconds, of the cell's wall clock: the host compares it with its own. */
+/**
+ * Agrees on a secret with the holder of an X25519 key, from a fresh key pair of its own. All of a challenge's cost is here,
+ * so that a platform with X25519 of its own can lend it.
+ */
+export type KeyAgreement = (theirPublicKey: Uint8Array) => { publicKey: Uint8Array; sharedSecret: Uint8Array };
+
+const agreeInJavaScript: KeyAgreement = (theirPublicKey) => {
+  const { publicKey, secretKey } = nacl.box.keyPair();
+  return { publicKey, sharedSecret: nacl.scalarMult(secretKey, theirPublicKey) };
+};
+
+/** @param known `issuedAt` in epoch milliseconds of the cell's wall clock: the host compares it with its own. */
 export function issueChallenge(
   known: Omit<HostProofFacts, 'relayEphemeralPublicKey' | 'challengeNonce' | 'expiresAt'>,
+  agree: KeyAgreement = agreeInJavaScript,
 ): IssuedChallenge {
-  const ephemeral = nacl.box.keyPair();
+  const ephemeral = agree(known.hostPublicKey);
   const nonce = randomBytes(NONCE_BYTES);
   const secret = randomBytes(SECRET_BYTES);
   const expiresAt = known.issuedAt + LIMITS.challengeWindowMs;
@@ -123,7 +136,7 @@ export function issueChallenge(
     challengeNonce: nonce,
     expiresAt,
   });
-  const box = nacl.box(encodeChallenge(transcript, secret), nonce, known.hostPublicKey, ephemeral.secretKey);
+  const box = nacl.secretbox(encodeChallenge(transcript, secret), nonce, boxKey(ephemeral.sharedSecret));
   return {
     frame: {
       challengeId: known.challengeId,
@@ -134,6 +147,16 @@ export function issueChallenge(
     },
     expectedProofB64: computeProof(transcript, secret),
   };
+}
+
+const SIGMA = new Uint32Array(utf8ToBytes('expand 32-byte k').buffer);
+const NO_NONCE = new Uint32Array(4);
+
+/** What NaCl's box makes of the shared secret: HSalsa20 of it. */
+function boxKey(sharedSecret: Uint8Array): Uint8Array {
+  const key = new Uint32Array(8);
+  hsalsa(SIGMA, new Uint32Array(sharedSecret.slice().buffer), NO_NONCE, key);
+  return new Uint8Array(key.buffer);
 }
 
 /** Compares in constant time. Both are `key32` texts. */

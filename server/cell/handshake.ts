@@ -16,6 +16,7 @@ import type { CellCore } from './cell-core.ts';
 import type { ControlSession } from './control-session.ts';
 import { awaitFirstFrame } from './first-frame.ts';
 import { guard } from './guard.ts';
+import { agreeNatively, WeakKeyError } from './key-agreement.ts';
 import type { PeerSocket } from './peer-socket.ts';
 
 /** What a control says of itself and has yet to prove. */
@@ -107,6 +108,35 @@ async function checkSeat(
   else refuse(core, session, 'wrong assignment epoch');
 }
 
+/** Null if nobody can hold the key: an agreement with it would give a secret that everybody knows. */
+function issue(
+  core: CellCore,
+  { identity }: ControlSession,
+  hello: HostFrameOf<'host-hello'>,
+  publicKey: Uint8Array,
+  resumeRequested: boolean,
+): IssuedChallenge | null {
+  const facts = {
+    relayOrigin: core.origin(),
+    challengeId: randomUUID(),
+    issuedAt: Math.floor(core.clock.wallNow()),
+    userId: identity.userId,
+    profileId: identity.profileId,
+    organizationId: identity.organizationId,
+    relayHostId: identity.relayHostId,
+    hostPublicKey: publicKey,
+    assignmentEpoch: hello.assignmentEpoch,
+    previousGeneration: hello.previousGeneration,
+    resumeRequested,
+  };
+  try {
+    return issueChallenge(facts, agreeNatively);
+  } catch (error) {
+    if (error instanceof WeakKeyError) return null;
+    throw error;
+  }
+}
+
 function challenge(
   core: CellCore,
   session: ControlSession,
@@ -115,19 +145,11 @@ function challenge(
   publicKey: Uint8Array,
 ): void {
   const base = continuedSession(core, session, hello);
-  const issued = issueChallenge({
-    relayOrigin: core.origin(),
-    challengeId: randomUUID(),
-    issuedAt: Math.floor(core.clock.wallNow()),
-    userId: session.identity.userId,
-    profileId: session.identity.profileId,
-    organizationId: session.identity.organizationId,
-    relayHostId: session.identity.relayHostId,
-    hostPublicKey: publicKey,
-    assignmentEpoch: hello.assignmentEpoch,
-    previousGeneration: hello.previousGeneration,
-    resumeRequested: base !== null,
-  });
+  const issued = issue(core, session, hello, publicKey, base !== null);
+  if (!issued) {
+    refuse(core, session, 'invalid host public key');
+    return;
+  }
   awaitFirstFrame(core.clock, socket, {
     deadlineMs: LIMITS.challengeWindowMs,
     late: 'host proof timeout',

@@ -11,6 +11,7 @@ import {
   issueChallenge,
   proofMatches,
 } from '../../contract/host-proof.ts';
+import { agreeNatively, WeakKeyError } from '../../server/cell/key-agreement.ts';
 
 const sha256 = (bytes: Uint8Array) => createHash('sha256').update(bytes).digest('hex');
 
@@ -75,6 +76,19 @@ describe('challenge and answer', () => {
     const { frame, expectedProofB64 } = issue();
     const answer = answerChallenge(frame, host.secretKey, expected, now + 5_000);
     expect(answer.ok && proofMatches(expectedProofB64, answer.proofB64)).toBe(true);
+  });
+
+  test('so it does when the cell borrows its key agreement', () => {
+    const { frame, expectedProofB64 } = issueChallenge({ ...expected, challengeId: 'c', issuedAt: now }, agreeNatively);
+    const answer = answerChallenge(frame, host.secretKey, expected, now);
+    expect(answer.ok && proofMatches(expectedProofB64, answer.proofB64)).toBe(true);
+  });
+
+  test.each([
+    ['zero', new Uint8Array(32)],
+    ['one', Uint8Array.of(1, ...new Uint8Array(31))],
+  ])('a key of low order (%s) is refused: the secret would be known to all', (_, weak) => {
+    expect(() => agreeNatively(weak)).toThrow(WeakKeyError);
   });
 
   test('another key cannot open it', () => {
