@@ -1,3 +1,4 @@
+import fc from 'fast-check';
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from 'vitest';
 import { activate } from '../../server/cell/activation.ts';
 import { reactToChange } from '../../server/cell/change-reactions.ts';
@@ -257,6 +258,18 @@ describe('the orders of a cell', () => {
     }
   });
 
+  it('are read once more, and no more than once, after a read during which something changed', async () => {
+    for (let asks = 3; asks > 0; asks -= 1) core.orders.read();
+    const reads = () => counted(core, 'orca_relay_cell_order_reads_total');
+    await until('both reads', reads, (seen) => seen === 2);
+    await until(
+      'the next look armed',
+      () => clock.armed,
+      (armed) => armed === 1,
+    );
+    expect(await reads()).toBe(2);
+  });
+
   it('stand while the database cannot say', async () => {
     const host = await seat();
     await order(30_000, 0);
@@ -279,6 +292,7 @@ describe('the orders of a cell', () => {
       () => counted(unknown, 'orca_relay_cell_order_reads_total', { outcome: 'not-registered' }),
       (seen) => seen === 1,
     );
+    expect(await counted(unknown, 'orca_relay_cell_order_reads_total', { outcome: 'failed' })).toBe(0);
     unknown.orders.stop();
     await unknown.close();
   });
@@ -335,5 +349,116 @@ describe('a host that belongs elsewhere, or here anew', () => {
     await activate(core, stale.session, stale.socket.peer, { frame, base: null });
     expect(stale.socket.closed?.code).toBe(4409);
     expect(after.session.state).toBe('active');
+  });
+});
+
+describe('whatever is ordered, taken back and ordered again', () => {
+  type Deed =
+    | { do: 'order'; graceMs: number; paceMs: number }
+    | { do: 'cancel' | 'seat' | 'lose'; at: number }
+    | { do: 'retire'; at: number; inMs: number }
+    | { do: 'wait'; ms: number };
+  const span = fc.integer({ min: 0, max: 60_000 });
+  const deed: fc.Arbitrary<Deed> = fc.oneof(
+    fc.record({ do: fc.constant('order' as const), graceMs: span, paceMs: span }),
+    fc.record({ do: fc.constantFrom('cancel' as const, 'seat' as const, 'lose' as const), at: fc.nat(20) }),
+    fc.record({ do: fc.constant('retire' as const), at: fc.nat(20), inMs: span }),
+    fc.record({ do: fc.constant('wait' as const), ms: span }),
+  );
+
+  /** Seats, clock and drain alone; the database is not asked. */
+  class Cell {
+    readonly own = startCore(database.urlFor('relay_cell'), new HandClock());
+    readonly all: (Seated & { retired: boolean })[] = [];
+    #orders = 0;
+    /** When the last host that is seated now has to be gone; null without an order. */
+    emptyAt: number | null = null;
+
+    seat(): void {
+      const { clock: ticking, seats, drain } = this.own;
+      if (drain.ordered) return;
+      const socket = new MemorySocket();
+      const effects = {
+        message: () => {},
+        tick: () => {},
+        closed: () => {},
+        ended: (session: ControlSession) => {
+          seats.unseat(session);
+          drain.noteLeft();
+        },
+      };
+      const identity = { ...newHost(), profileId: 'p', organizationId: null, expiresAt: ticking.wallNow() + 1e9 };
+      const start = { identity, socket: socket.peer, capabilities: new Set<never>(), watermark: 1 };
+      const session = new ControlSession(ticking, effects, start);
+      session.activate({ epoch: 1, generation: 1, appVersion: '1' });
+      seats.seat(session);
+      this.all.push({ session, socket, retired: false });
+    }
+
+    act(deed: Deed): void {
+      const { clock: ticking, drain, identity } = this.own;
+      if (deed.do === 'order') {
+        this.#orders += 1;
+        const { graceMs: grace_ms, paceMs: pace_ms } = deed;
+        drain.follow({ incarnation: identity.incarnation, grace_ms, pace_ms, ordered_at: this.#orders });
+        this.emptyAt = ticking.now() + grace_ms + pace_ms;
+      } else if (deed.do === 'cancel') {
+        drain.follow(null);
+        this.emptyAt = null;
+      } else if (deed.do === 'seat') this.seat();
+      else if (deed.do === 'wait') this.wait(deed.ms);
+      else {
+        const host = this.all[deed.at];
+        if (host === undefined || host.session.state === 'closed') return;
+        if (deed.do === 'retire') {
+          host.retired = true;
+          host.session.drain(deed.inMs, 'retired');
+        } else host.socket.leave();
+      }
+    }
+
+    wait(ms: number): void {
+      for (let left = ms; left > 0; left -= 15_000) {
+        (this.own.clock as HandClock).advance(Math.min(left, 15_000));
+        for (const { session } of this.all) session.pong(0);
+      }
+    }
+
+    check(): void {
+      const { clock: ticking, seats, drain } = this.own;
+      for (const { session, socket, retired } of this.all) {
+        const frames = socket.frames('drain').filter(({ graceMs }) => graceMs !== 0);
+        expect(frames.length).toBeLessThanOrEqual(1);
+        if (session.drained) expect(session.takesPhones).toBe(false);
+        if (!retired && this.#orders === 0) expect(session.drained).toBe(false);
+      }
+      if (this.emptyAt !== null && ticking.now() >= this.emptyAt) expect(seats.size).toBe(0);
+      const { drain_left } = drain.progress();
+      if (drain.ordered) expect([drain_left, this.own.reports > 0 || seats.size > 0]).toEqual([seats.size, true]);
+    }
+  }
+
+  it('tells a host at most once, keeps nobody past the last order, and leaves no timer behind', async () => {
+    const cells: Cell[] = [];
+    try {
+      fc.assert(
+        fc.property(fc.array(deed, { maxLength: 30 }), (deeds) => {
+          const cell = new Cell();
+          cells.push(cell);
+          for (let left = 4; left > 0; left -= 1) cell.seat();
+          for (const next of deeds) {
+            cell.act(next);
+            cell.check();
+          }
+          cell.act({ do: 'order', graceMs: 5_000, paceMs: 5_000 });
+          cell.wait(10_000);
+          cell.check();
+          expect((cell.own.clock as HandClock).armed).toBe(0);
+        }),
+        { numRuns: 100 },
+      );
+    } finally {
+      await Promise.all(cells.map(({ own }) => own.close()));
+    }
   });
 });
