@@ -2,8 +2,9 @@ import nacl from 'tweetnacl';
 import { afterAll, afterEach, beforeAll, describe, expect, test } from 'vitest';
 import { Fleet } from './support/fleet.ts';
 import { newId, newIdentity, newToken } from './support/identity.ts';
-import { connectInvite, connectPair, installDevice } from './support/parts.ts';
+import { assign, connectInvite, connectPair, installDevice } from './support/parts.ts';
 import { refusal } from './support/peer.ts';
+import { hostIdOf } from './support/proof.ts';
 import { RawHost } from './support/raw-host.ts';
 import { RawPhone } from './support/raw-phone.ts';
 import { until } from './support/wait.ts';
@@ -61,6 +62,17 @@ describe('key proof', () => {
     const { knocking, options } = await knockingHost({ hostPublicKeyB64: base64(foreign.publicKey) });
     knocking.hello(options);
     expect(await knocking.peer.close()).toMatchObject({ code: 4401, reason: 'host key binding mismatch' });
+  });
+
+  test('a key of low order, with which everybody shares the secret, is closed 4401', async () => {
+    const weak = new Uint8Array(32);
+    const identity = newIdentity({ publicKey: weak, relayHostId: hostIdOf(weak) });
+    const token = await fleet.token(identity);
+    const grant = await assign(fleet.director.origin, token, identity);
+    const options = { origin: grant.cellUrl, epoch: grant.assignmentEpoch, token, hello: {} };
+    const knocking = await RawHost.upgrade(identity, options);
+    knocking.hello(options);
+    expect(await knocking.peer.close()).toMatchObject({ code: 4401, reason: 'invalid host public key' });
   });
 
   test('S6 a host id that is not the token’s is closed 4401', async () => {
