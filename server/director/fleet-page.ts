@@ -1,6 +1,8 @@
 import { readFileSync } from 'node:fs';
+import path from 'node:path';
 import { eventStreamRoute } from '../event-stream.ts';
 import { type Reply, type Request, route } from '../http.ts';
+import { packageRoot } from '../package-root.ts';
 import { type ReaderRefusal, readerRefusal } from '../readers.ts';
 import type { RoleContext } from '../role-part.ts';
 import { secretEquals } from '../tokens.ts';
@@ -103,5 +105,5 @@ export function registerFleetPage(app: App, context: RoleContext, feed: FleetFee
 
 /** Beside this file, in the sources and in what is built of them. */
 function readPageFile(name: string): string {
-  return readFileSync(new URL(`./fleet-page/${name}`, import.meta.url), 'utf8');
+  return readFileSync(path.join(packageRoot, 'server/director/fleet-page', name), 'utf8');
 }
