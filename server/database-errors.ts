@@ -4,7 +4,7 @@ import pg from 'pg';
  * - `unavailable`: no server, or the connection broke. The statement may or may not have run.
  * - `timeout`: the server or this process gave the statement up.
  * - `busy`: a lock, a connection slot or a place in the pool was not to be had in time. Nothing was written.
- * - `misuse`: the call itself is wrong (class RL, a bad argument, a missing right): never retry.
+ * - `misuse`: the call itself is wrong (RL001 to RL003, a bad argument, a missing right): never retry.
  * - `other`: anything else.
  */
 export type DatabaseErrorKind = 'unavailable' | 'timeout' | 'busy' | 'misuse' | 'other';
@@ -40,14 +40,24 @@ const KIND_BY_CODE: Readonly<Record<string, DatabaseErrorKind>> = {
   // a prepared statement outlived a change of its result type: a new connection plans it anew
   '0A000': 'unavailable',
   '26000': 'unavailable',
+  // whether the commit came about is not known
+  '40003': 'unavailable',
   '55P03': 'busy',
-  '40P01': 'busy',
-  '40001': 'busy',
+  '55006': 'busy',
+  // two wrote the same key at once: whoever asks again finds it
+  '23505': 'busy',
+  '23P01': 'busy',
+  // an attempt that the world overtook (apply_assign)
+  RL101: 'busy',
+  RL102: 'busy',
+  RL103: 'busy',
 };
 
 const KIND_BY_CLASS: Readonly<Record<string, DatabaseErrorKind>> = {
   '08': 'unavailable',
+  '40': 'busy',
   '53': 'busy',
+  '58': 'unavailable',
   '22': 'misuse',
   '23': 'misuse',
   '42': 'misuse',
@@ -61,7 +71,18 @@ const SYSTEM_CODES = new Set([
   'EPIPE',
   'ETIMEDOUT',
   'EHOSTUNREACH',
+  'EHOSTDOWN',
   'ENETUNREACH',
+  'ENETDOWN',
+  // this process has no descriptor, port or buffer left just now
+  'EMFILE',
+  'ENFILE',
+  'EADDRNOTAVAIL',
+  'ENOBUFS',
+  // written to in the moment of its end
+  'ERR_STREAM_DESTROYED',
+  'ERR_STREAM_WRITE_AFTER_END',
+  'ERR_SOCKET_CLOSED',
   'ENOTFOUND',
   'EAI_AGAIN',
   'ENOENT',

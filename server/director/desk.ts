@@ -69,7 +69,9 @@ export function openDesk({ clock, config, db, log, metrics }: RoleContext): Desk
         served = true;
         return { ok: true, value };
       } catch (error) {
-        if (!(error instanceof DatabaseError) || !error.retryable) throw error;
+        if (!(error instanceof DatabaseError)) throw error;
+        // Ours to mend, and nothing a client could do but come again: it hears when.
+        if (!error.retryable) log.error({ event: 'orca_relay_handler_failed', where: `${name} lane`, error });
         const retryAfterMs = lane.promise();
         return { ok: false, refusal: { reason: 'database', lane: name, retryAfterMs, cause: error.kind } };
       } finally {

@@ -29,7 +29,7 @@ export class Regions {
     try {
       if (!this.#known || this.#clock.now() - this.#known.at >= FRESH_MS) await this.#refresh();
     } catch (error) {
-      if (!(error instanceof DatabaseError) || !error.retryable) throw error;
+      if (!(error instanceof DatabaseError)) throw error;
       if (!this.#known) {
         return this.#refusals.refuse('regions', { reason: 'database', retryAfterMs: RETRY_MS, cause: error.kind });
       }

@@ -157,6 +157,24 @@ describe('Postgres away', () => {
   });
 });
 
+describe('Postgres answers what nobody foresaw', () => {
+  test('hosts and phones are told to come back, and never 500', async () => {
+    const phone = await installedToken(database, host);
+    const own = await startDirector(database, { keys });
+    const asked = 'execute on function relay_v1.assign, relay_v1.resolve, relay_v1.regions';
+    await database.query(`revoke ${asked} from relay_director`);
+    try {
+      expect(await assignAt(own.origin, host)).toMatchObject(later);
+      const resolve = { v: 1, relayHostId: host, resumeToken: phone };
+      expect(await post(`${own.origin}/v1/resolve`, resolve)).toMatchObject(later);
+      expect((await fetch(`${own.origin}/v1/regions`)).status).toBe(503);
+    } finally {
+      await database.query(`grant ${asked} to relay_director`);
+      await own.stop();
+    }
+  });
+});
+
 describe('the key server away', () => {
   test('at boot: not ready, health ok (S1); a host is told to come back, never refused for good', async () => {
     const token = await keys.relayToken(host);

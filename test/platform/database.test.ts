@@ -107,6 +107,20 @@ describe('errors have a kind', () => {
     expect((await database.query('select pg_backend_pid() as pid'))[0]).not.toEqual(before);
   });
 
+  test.each([
+    ['23505', 'busy'],
+    ['40001', 'busy'],
+    ['40002', 'busy'],
+    ['RL101', 'busy'],
+    ['RL103', 'busy'],
+    ['58030', 'unavailable'],
+    ['RL001', 'misuse'],
+    ['23502', 'misuse'],
+  ])('%s is %s', async (code, kind) => {
+    const raises = `do $$ begin raise exception using errcode = '${code}'; end $$`;
+    expect(await failureOf(open().query(raises))).toMatchObject({ kind, code, retryable: kind !== 'misuse' });
+  });
+
   test('no server is unavailable', async () => {
     const nobody = new URL(fresh.url);
     nobody.port = '1';
