@@ -1,6 +1,6 @@
 -- set_admit_mode, set_cell_flags, record_effective_mode, claim_trip_slot, view trip_slots (03, trip slots; 61–84).
 \ir helpers/fleet.sql
-select plan(72);
+select plan(73);
 
 create function pg_temp.inc(n int default 1) returns uuid language sql as $$ select lpad(n::text, 32, '0')::uuid $$;
 create function pg_temp.mode_of(cell text) returns text language sql as $$
@@ -95,6 +95,8 @@ select relay_v1.set_cell_flags('c', '{"admitMode": "reserve"}', 0);
 select is(relay_v1.set_cell_flags('c', '{"admitMode": "reserve", "intakePerSec": 3}', 1), 'cell_tripped', 'a write that keeps reserve would re-arm a tripped cell by accident');
 select is(relay_v1.set_cell_flags('c', '{"admitMode": "db"}', 1), 'ok', 'through db');
 select is(relay_v1.set_cell_flags('c', '{"admitMode": "reserve"}', 2), 'ok', 'it is re-armed on purpose');
+select relay_v1.set_cell_flags('d', '{"deadManTripSlots": 2.0}', 0);
+select is((select t.slots from relay_v1.trip_slots t where t.cell_id = 'd'), 2, '84: a whole number written as 2.0 is one to the view, too');
 select relay_v1.set_admit_mode('b', 'db');
 select is(pg_temp.claim('a', 2), 'granted', '76: a deliberate db flip does not count');
 select is((select string_agg(t.cell_id || ' ' || t.holds_slot, ', ' order by t.cell_id) from relay_v1.trip_slots t), 'a true, b false, c true, d false', 'as the view says');

@@ -12,7 +12,10 @@ declare
 begin
   return query
   select c.cell_id, c.region, c.admit_mode, e.mode, relay.holds_trip_slot(c.admit_mode, e, v_now),
-    (c.flags ->> 'deadManTripSlots')::int, v_now - e.updated_at,
+    -- 2.0 is a whole number to the cells, too
+    case when relay.is_integer_within(c.flags -> 'deadManTripSlots', 0, 64)
+      then (c.flags -> 'deadManTripSlots')::numeric::int end,
+    v_now - e.updated_at,
     case when relay.holds_trip_slot(c.admit_mode, e, v_now)
       then e.updated_at + relay.span_of('tripSlotTtlMs') - v_now end
   from relay.cell c
