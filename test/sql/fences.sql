@@ -1,6 +1,6 @@
 -- fence_begin, fence_start, fence_commit, fence_abort, fence_release, fence_status, view fences, and what a heartbeat does
 -- to them (03, fences; scenarios F1–F11).
-select plan(108);
+select plan(111);
 
 create function pg_temp.inc(n int default 1) returns uuid language sql as $$ select lpad(n::text, 32, '0')::uuid $$;
 create function pg_temp.beat(cell text, process int default 1, ready boolean default true) returns text language sql as $$
@@ -202,6 +202,15 @@ select is(pg_temp.holder(), null, 'F11 and frees the mutation lease');
 select is(array[pg_temp.started(), pg_temp.committed(), pg_temp.aborted()], array_fill('cell_fence_attempt_superseded'::text, array[3]), 'F11 it goes no further');
 select test_clock.advance('45 s');
 select is(pg_temp.begin('z', operation => 'z-2'), 'cell_fence_runtime_mismatch', 'F6 the old process is no longer the one to fence');
+
+-- F2, F9
+select pg_temp.beat('z', process => 2);
+select is(pg_temp.begin('z', process => 2, operation => 'slow'), 'begun', 'F9 an attempt');
+select test_clock.advance('50 min');
+select is(pg_temp.begin('z', process => 2, operation => 'slow'), 'begun', 'F9 that is resumed late in its hour');
+select test_clock.advance('10 min');
+select is(pg_temp.begin('z', process => 2, operation => 'next'), 'begun', 'F2 frees the mutation lease when it has expired');
+select pg_temp.aborted();
 
 -- F10
 set session authorization relay_director;

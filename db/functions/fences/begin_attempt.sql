@@ -7,12 +7,16 @@ returns relay_v1.fence_result
 language plpgsql
 as $$
 declare
+  v_expired uuid;
   v_attempt relay.fence_attempt;
   v_result relay_v1.fence_result;
 begin
   update relay.fence_attempt t
   set closed_at = p_now, closed_as = 'expired'
-  where t.cell_id = p_wanted.cell_id and t.closed_at is null and relay.attempt_state(t, p_now) = 'expired';
+  where t.cell_id = p_wanted.cell_id and t.closed_at is null and relay.attempt_state(t, p_now) = 'expired'
+  returning t.attempt_id into v_expired;
+  -- begun again late in its hour it holds the lease beyond its end, and nothing else would free it
+  perform relay.free_mutation_lease(v_expired);
   select t.* into v_attempt
   from relay.fence_attempt t
   where t.cell_id = p_wanted.cell_id and t.incarnation = p_wanted.incarnation and t.closed_at is null
