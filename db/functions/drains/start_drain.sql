@@ -1,7 +1,8 @@
 -- Tells the running process of a cell to let its hosts go: to tell them one by one over the pace, and to cut what they
 -- still hold a grace after each was told. Pins the open migrations off the cell. A later order takes the place of an
 -- earlier one. Never touches the heartbeat's `ready`.
--- Caller: operator. Locks: the cell, its latch (exclusive), its open migrations.
+-- Caller: operator. Locks: the cell, its latch (exclusive), its open migrations in (user_id, relay_host_id) order, as
+-- the passes over many of them do.
 -- Outcomes: ok, forbidden, cell_not_found, cell_in_reserve_mode (unless it is set apart for a roll),
 -- drain_attempt_admission_enabled (it is general), source_cell_unavailable (it was never heard),
 -- drain_migration_source_incarnation_mismatch (an open migration leaves an older process).
@@ -41,9 +42,17 @@ begin
   if v_refusal is not null then
     return relay.audit('start_drain', v_arguments, v_refusal);
   end if;
+  with unpinned as materialized (
+    select m.user_id, m.relay_host_id, m.epoch
+    from relay.migration m
+    where m.source_cell = start_drain.cell_id and m.completed_at is null and m.aborted_at is null and m.pinned_at is null
+    order by m.user_id, m.relay_host_id
+    for update
+  )
   update relay.migration m
   set pinned_at = v_now
-  where m.source_cell = start_drain.cell_id and m.completed_at is null and m.aborted_at is null and m.pinned_at is null;
+  from unpinned u
+  where m.user_id = u.user_id and m.relay_host_id = u.relay_host_id and m.epoch = u.epoch;
   update relay.cell c
   set drain_incarnation = v_incarnation, drain_grace_ms = start_drain.grace_ms, drain_pace_ms = start_drain.pace_ms,
     drain_ordered_at = v_now,

@@ -1,7 +1,7 @@
 -- Writes seats that a director booked, or read from a feed, into the rows of their hosts: only where the epoch is strictly
 -- higher than the row's. The rows that are behind are found first; the others, which are nearly all, are not locked.
 -- Caller: director, the ledger; at most 500 rows. Locks: the rows that are behind, in (user_id, relay_host_id) order; one
--- that somebody else holds is passed over.
+-- that somebody else holds, or is making, is passed over.
 -- Results: recorded (the row says so now, or did already), stale (the row has a higher epoch, or this one on another cell:
 -- that seat is to be demoted), busy (locked: send it again).
 create or replace function relay_v1.record_seats(rows jsonb)
@@ -30,13 +30,15 @@ begin
       perform from relay.assignment a
       where a.user_id = v_seat.user_id and a.relay_host_id = v_seat.relay_host_id
       for no key update skip locked;
-      if not found and v_seat.row_epoch is not null then
+      v_now := coalesce(v_now, relay.now());
+      if found then
+        perform relay.record_seat(v_seat.user_id, v_seat.relay_host_id, v_seat.cell_id, v_seat.epoch, v_now);
+      elsif v_seat.row_epoch is not null or not relay.record_first_seat(
+        v_seat.user_id, v_seat.relay_host_id, v_seat.cell_id, v_seat.epoch, v_now) then
         result := 'busy';
         return next;
         continue;
       end if;
-      v_now := coalesce(v_now, relay.now());
-      perform relay.record_seat(v_seat.user_id, v_seat.relay_host_id, v_seat.cell_id, v_seat.epoch, v_now);
     end if;
     -- as it is now: of two directors that booked one epoch the first writer wins
     select case when a.epoch = v_seat.epoch and a.cell_id = v_seat.cell_id then 'recorded' else 'stale' end

@@ -29,8 +29,10 @@ begin
     where e.cell_id <> claim_trip_slot.cell_id and relay.holds_trip_slot(c.admit_mode, e, v_now)) then
     return 'full';
   end if;
-  perform relay.write_effective_mode(claim_trip_slot.cell_id, claim_trip_slot.incarnation, 'db', v_now);
-  return 'granted';
+  return case
+    when relay.write_effective_mode(claim_trip_slot.cell_id, claim_trip_slot.incarnation, 'db', v_now) then 'granted'
+    else 'stale_cell_incarnation'
+  end;
 end
 $$;
 comment on function relay_v1.claim_trip_slot(text, uuid, int) is

@@ -12,9 +12,11 @@ begin
   elsif not relay.is_incarnation(record_effective_mode.cell_id, record_effective_mode.incarnation) then
     return 'stale_cell_incarnation';
   end if;
-  perform relay.write_effective_mode(record_effective_mode.cell_id, record_effective_mode.incarnation,
-    record_effective_mode.mode, relay.now());
-  return 'ok';
+  return case
+    when relay.write_effective_mode(record_effective_mode.cell_id, record_effective_mode.incarnation,
+      record_effective_mode.mode, relay.now()) then 'ok'
+    else 'stale_cell_incarnation'
+  end;
 end
 $$;
 comment on function relay_v1.record_effective_mode(text, uuid, text) is
