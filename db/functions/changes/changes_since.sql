@@ -11,6 +11,7 @@ security definer
 set search_path = relay, pg_temp
 as $$
 declare
+  c_resync_ids constant int := 10000;
   v_timeline constant bigint := relay.timeline();
   v_max_rows constant int := least(greatest(changes_since.max_rows, 1), 10000);
   v_max_id constant bigint := (changes_since.cursor ->> 'max_id')::bigint;
@@ -32,9 +33,10 @@ begin
     v_gaps := array(select g::bigint from jsonb_array_elements_text(changes_since.cursor -> 'gaps') g);
     return relay.changes_page(v_timeline, v_max_id, v_gaps, changes_since.cell_id, v_max_rows);
   end if;
-  -- from the head, with the latest skipped ids as gaps: they may belong to transactions that are open now
-  return relay.changes_page(v_timeline, greatest(v_pruned, v_head - v_max_rows), '{}', changes_since.cell_id, v_max_rows)
-    || jsonb_build_object('resync', v_resync, 'more', false, 'changes', jsonb_build_array());
+  -- From the head, with the latest skipped ids as gaps: they may belong to transactions that are open now, and would
+  -- be lost. As many as are given while the longest one lasts, whatever a page holds. No cell is named '': no row is read out.
+  return relay.changes_page(v_timeline, greatest(v_pruned, v_head - c_resync_ids), '{}', '', c_resync_ids)
+    || jsonb_build_object('resync', v_resync, 'more', false);
 end
 $$;
 comment on function relay_v1.changes_since(jsonb, text, int) is
