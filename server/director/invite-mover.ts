@@ -120,6 +120,8 @@ export class InviteMover {
   #read(ws: Socket<Phone>, phone: Phone, data: ArrayBuffer, isBinary: boolean): void {
     if (phone.stage !== 'silent') return;
     this.#clock.clearTimeout(phone.timer);
+    // From here on the lane bounds what it takes: a slow database must not turn away whoever dials next.
+    phone.slot.release();
     const read = isBinary ? null : phoneFrames.read(Buffer.from(data).toString());
     if (read?.ok) {
       phone.stage = 'looking';

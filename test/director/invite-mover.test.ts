@@ -1,4 +1,5 @@
-import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from 'vitest';
+import pg from 'pg';
+import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test, vi } from 'vitest';
 import { WebSocket } from 'ws';
 import { newToken } from '../../contract/credentials.ts';
 import { type Clock, systemClock } from '../../server/clock.ts';
@@ -185,6 +186,26 @@ describe('upgrades (wire 1.3)', () => {
     phones[0]?.socket.close();
     await phones[0]?.closed;
     await dial();
+  });
+
+  test('four phones of a source that wait for a slow database keep no fifth out', async () => {
+    await assigned();
+    const invite = await madeInvite(database, home, host);
+    const holder = new pg.Client({ connectionString: database.url });
+    await holder.connect();
+    await holder.query('begin; lock table relay.invite in access exclusive mode');
+    try {
+      const waiting = await Promise.all(Array.from({ length: 4 }, () => knock(invite)));
+      await vi.waitFor(async () => {
+        const blocked = await database.query('select 1 from pg_locks where not granted');
+        expect(blocked).not.toEqual([]);
+      });
+      // Less than the database lets a lock be waited for.
+      await vi.waitFor(() => dial(), { timeout: 500, interval: 50 });
+      expect(waiting.map(({ frames }) => frames)).toEqual([[], [], [], []]);
+    } finally {
+      await holder.end();
+    }
   });
 
   test('thirty-one attempts a minute: the last is 429, whatever the client put before (S3)', async () => {
