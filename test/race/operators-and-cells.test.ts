@@ -86,3 +86,16 @@ test('an order to drain and a pass over many migrations lock them in one order',
   await one.commit();
   expect(await order).toEqual([{ answer: 'ok' }]);
 });
+
+test('an evacuation that waits for a cell in an operator’s hands gives its hosts back after 500 ms', async () => {
+  await seat(db, 'host', 'x', 4);
+  await one.begin();
+  await one.query("select relay_v1.set_admission('y', 'migration-only')");
+  const started = performance.now();
+  await expect(two.query("select * from relay_v1.evacuate_cell('x', 'y')")).rejects.toMatchObject({ code: '55P03' });
+  expect(performance.now() - started).toBeLessThan(2000);
+  await one.commit();
+  expect(await two.query("select outcome, moved from relay_v1.evacuate_cell('x', 'y')")).toEqual([
+    { outcome: 'ok', moved: 1 },
+  ]);
+});

@@ -1,5 +1,6 @@
 -- Moves hosts off a cell to one that the operator names, at most max_hosts a call; call again until none remains.
 -- Caller: operator. Locks: the hosts' rows (skipped if locked), the latches of both cells, the hosts' leases.
+-- A latch that is not had within 500 ms is SQLSTATE 55P03, and nothing is moved: call again.
 -- Outcomes: ok (with hosts moved, and hosts still there), forbidden, target_matches_source, those of source_refusal and
 -- evacuation_refusal.
 create or replace function relay_v1.evacuate_cell(source text, target text, max_hosts int default 100)

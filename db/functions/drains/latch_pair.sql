@@ -1,9 +1,10 @@
 -- Takes the latches of two cells, ascending: of the one that hosts are moved to exclusive, since many are granted at
 -- once; of the one that they leave shared. Caller: evacuate_cell, supersede_target, after the hosts' rows.
--- Locks: both latches.
+-- Locks: both latches, each ≤ 500 ms, then SQLSTATE 55P03: the hosts whose rows are held would wait as long.
 create or replace function relay.latch_pair(p_from_cell text, p_to_cell text)
 returns void
 language plpgsql
+set lock_timeout = '500ms'
 as $$
 declare
   v_cell record;

@@ -2,6 +2,7 @@
 -- ends, and another with a new epoch takes its place; its pin and the process it leaves are carried over.
 -- Caller: operator. Locks: the hosts' rows (skipped if locked), the latches of both targets, the hosts' leases and
 -- migrations.
+-- A latch that is not had within 500 ms is SQLSTATE 55P03, and nothing is moved: call again.
 -- Outcomes: ok (with hosts moved, and migrations still there), forbidden, target_matches_source (the replacement is the
 -- source or the dead target), cell_fence_admission_enabled (the dead target is not existing-only),
 -- cell_fence_attestation_missing (it is not fenced), those of evacuation_refusal for the replacement.
