@@ -66,7 +66,7 @@ export class TokenKeeper {
   readonly #source: RelayTokenSource;
   readonly #host: HostNames;
   #held: RelayToken | null = null;
-  #fetching: Promise<RelayToken> | null = null;
+  #fetching: { signal: AbortSignal; token: Promise<RelayToken> } | null = null;
 
   constructor(ports: Pick<Ports, 'clock' | 'random'>, source: RelayTokenSource, host: HostNames) {
     this.#ports = ports;
@@ -90,10 +90,13 @@ export class TokenKeeper {
   }
 
   fresh(signal: AbortSignal): Promise<RelayToken> {
-    this.#fetching ??= this.#fetch(signal).finally(() => {
-      this.#fetching = null;
+    // A request that its asker has given up is nothing to wait for.
+    if (this.#fetching && !this.#fetching.signal.aborted) return this.#fetching.token;
+    const token = this.#fetch(signal).finally(() => {
+      if (this.#fetching?.token === token) this.#fetching = null;
     });
-    return this.#fetching;
+    this.#fetching = { signal, token };
+    return token;
   }
 
   /** Milliseconds until the token in hand should be replaced. */
