@@ -1,6 +1,6 @@
 -- record_seats (03, ledger; 28, P2).
 \ir helpers/fleet.sql
-select plan(19);
+select plan(21);
 
 create function pg_temp.record(variadic seats text[]) returns text language sql as $$
   select string_agg(r.relay_host_id || ' ' || r.result, ', ') from relay_v1.record_seats((
@@ -39,4 +39,6 @@ select is(pg_temp.record('moved x 6', 'moved x 7'), 'moved stale, moved stale', 
 select is(pg_temp.row_of('moved'), 'y 7', 'as it was');
 select is((select count(*) from relay.change c where c.relay_host_id = 'moved'), 0::bigint, 'and nothing is said');
 
+select throws_ok($$ select relay_v1.record_seats('[{"user_id": "u", "relay_host_id": "h", "epoch": 5}]') $$, 'RL001', null, 'a seat without a cell');
+select throws_ok($$ select relay_v1.record_seats('[{"user_id": "u", "relay_host_id": "h", "cell_id": "x", "epoch": 0}]') $$, 'RL001', null, 'a seat without an epoch');
 select * from finish();

@@ -17,6 +17,10 @@ begin
   if jsonb_typeof(record_seats.rows) is distinct from 'array'
     or jsonb_array_length(record_seats.rows) > relay.limit_of('ledgerBatchRows') then
     perform relay.misuse(format('record_seats: rows is an array of at most %s', relay.limit_of('ledgerBatchRows')));
+  elsif exists (
+    select from jsonb_to_recordset(record_seats.rows) s (user_id text, relay_host_id text, cell_id text, epoch bigint)
+    where num_nulls(s.user_id, s.relay_host_id, s.cell_id) > 0 or (s.epoch > 0) is not true) then
+    perform relay.misuse('record_seats: a row is {user_id, relay_host_id, cell_id, epoch}');
   end if;
   for v_seat in
     select s.user_id, s.relay_host_id, s.cell_id, s.epoch, a.cell_id as row_cell_id, a.epoch as row_epoch
