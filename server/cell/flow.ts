@@ -1,5 +1,5 @@
 import type { CloseReason } from '../../contract/index.ts';
-import { pauseReading, resumeReading, type Socket } from '../uws.ts';
+import { isClosed, pauseReading, resumeReading, type Socket } from '../uws.ts';
 import { OutboxQueue } from './outbox.ts';
 import type { Splice } from './splice.ts';
 import type { SpliceSide } from './splice-triggers.ts';
@@ -46,5 +46,11 @@ export class Flow extends OutboxQueue {
   resume(): void {
     this.paused = false;
     resumeReading(this.source);
+  }
+
+  /** For a source that may have closed, which must not be touched, nor looked at ever after. */
+  release(): void {
+    this.paused = false;
+    if (!isClosed(this.source)) resumeReading(this.source);
   }
 }

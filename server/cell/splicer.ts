@@ -119,7 +119,7 @@ export class Splicer {
     }
     for (const flow of flows) {
       flow.stopped = true;
-      if (flow.paused && !isClosed(flow.source)) flow.resume();
+      if (flow.paused) flow.release();
       if (isClosed(flow.target)) this.#forget(flow);
       else {
         this.#outbox.flush(flow);

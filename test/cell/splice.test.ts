@@ -263,6 +263,11 @@ describe('slow peers', () => {
     expect(pair.triggers).toEqual([]);
     expect(await advanceUntil(clock, () => pair.triggers.length > 0)).toBeLessThanOrEqual(8_000);
     expect(pair.triggers).toEqual(['host-closed']);
+    // The phone still has not taken what waits for it; nobody looks for the host any more.
+    expect(relay.splicer.queuedBytes).toBeGreaterThan(0);
+    await advanceUntil(clock, () => relay.splicer.queuedBytes === 0);
+    await until(() => pair.ends.client === 1);
+    expect(pair.ends).toEqual({ client: 1, host: 1 });
   });
 });
 
