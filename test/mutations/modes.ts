@@ -78,7 +78,11 @@ const admission = [
   ]),
   ...inFile(
     'cells/isolate_for_roll.sql',
-    ['the stamp of a failed wave is lost', 'if v_cell.roll_isolated_at is null then', 'if true then'],
+    [
+      'the stamp of a failed wave is lost',
+      "if (v_now - v_cell.roll_isolated_at < relay.span_of('rollStampTtlMs')) is not true then",
+      'if true then',
+    ],
     [
       'a roll opens a cell that is being emptied',
       "case when v_cell.admission = 'existing-only' then",

@@ -1,6 +1,6 @@
 -- set_admission, isolate_for_roll, restore_after_roll, retire_cell: what a cell takes, rolls, its end (control-plane 5.1).
 \ir helpers/fleet.sql
-select plan(44);
+select plan(46);
 
 create function pg_temp.state(cell text) returns text language sql as $$
   select concat_ws(' ', c.admission, c.admission_generation, case when c.roll_isolated_at is not null then
@@ -44,13 +44,20 @@ select is(relay_v1.isolate_for_roll('y'), 'ok', 'isolated again');
 select is(pg_temp.state('y'), 'migration-only 1 stamped 600', 'keeps the first stamp');
 select is(relay_v1.set_admission('y', 'migration-only'), 'ok', 'migration-only by hand');
 select is(pg_temp.state('y'), 'migration-only 1 stamped 600', 'keeps it too');
+select test_clock.advance('1:49:59.999');
+select relay_v1.isolate_for_roll('y');
+select is(pg_temp.state('y'), 'migration-only 1 stamped 7200', 'and keeps it for 2 h');
+select test_clock.advance('1 ms');
+select relay_v1.isolate_for_roll('y');
+select is(pg_temp.state('y'), 'migration-only 2 stamped 0', 'a stamp that means nothing any more is replaced');
+select pg_temp.beat(n) from unnest(array['x', 'y']) n;
 select is(relay_v1.isolate_for_roll('x'), 'ok', 'a migration-only cell without stamp is isolated');
 select is(pg_temp.state('x'), 'migration-only 4 stamped 0', 'and gets one');
 select is(relay_v1.start_drain('y', 1000, 1000), 'ok', 'its process is told to drain');
 select is(relay_v1.set_admission('y', 'general'), 'cell_has_open_drain', 'a cell that drains takes no new hosts');
 select is(relay_v1.restore_after_roll('y', 7), 'admission_selector_generation_mismatch', 'the roll is ended by who read the generation');
-select is(relay_v1.restore_after_roll('y', 1), 'ok', 'it is over');
-select is(pg_temp.state('y'), 'general 2', 'general, without a stamp');
+select is(relay_v1.restore_after_roll('y', 2), 'ok', 'it is over');
+select is(pg_temp.state('y'), 'general 3', 'general, without a stamp');
 select is((select cell.drain_incarnation from relay.cell where cell_id = 'y'), null, 'and without a drain order');
 select is((select count(*) from relay.change c where c.kind = 'drain' and c.to_cell = 'y' and c.detail ->> 'state' = 'cancelled'), 1::bigint, 'which the process hears');
 select is(relay_v1.restore_after_roll('y'), 'cell_not_isolated', 'there is no roll to end any more');

@@ -1,5 +1,6 @@
 -- Sets a cell apart for the replacement of its process: migration-only, with a stamp of when. Done again it keeps the
--- first stamp, so that a wave that failed half-way does not make the new process look like the old one (rule 10).
+-- first stamp, so that a wave that failed half-way does not make the new process look like the old one (rule 10); one that
+-- is 2 h old and means nothing any more is replaced.
 -- Caller: operator. Locks: the cell, its latch (exclusive).
 -- Outcomes: ok, forbidden, cell_not_found, admission_selector_generation_mismatch, admission_selector_legacy_reenable
 -- (an existing-only cell is being emptied: the restore that ends a roll would open it again).
@@ -25,11 +26,11 @@ begin
     return relay.audit('isolate_for_roll', v_arguments, v_refusal);
   end if;
   v_now := relay.now();
-  if v_cell.roll_isolated_at is null then
+  if (v_now - v_cell.roll_isolated_at < relay.span_of('rollStampTtlMs')) is not true then
     perform relay.change_admission(v_cell, 'migration-only', v_now, v_now);
   end if;
   return relay.audit('isolate_for_roll', v_arguments, 'ok');
 end
 $$;
 comment on function relay_v1.isolate_for_roll(text, bigint) is
-  'Sets a cell apart for the replacement of its process, with a stamp that is kept if it has one. ok, or why not';
+  'Sets a cell apart for the replacement of its process, with a stamp that is kept for 2 h. ok, or why not';
