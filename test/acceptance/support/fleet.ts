@@ -56,6 +56,9 @@ export interface Node {
   output(): string;
 }
 
+/** A process is a second or two in starting; a machine with other work may take far longer. */
+const STARTUP_MS = 50_000;
+
 const ROOT = fileURLToPath(new URL('../../..', import.meta.url));
 
 async function isFree(port: number): Promise<boolean> {
@@ -158,7 +161,7 @@ function processNode(id: string, origin: string, env: Record<string, string>): N
             () => false,
           )),
         (seen) => seen,
-        20_000,
+        STARTUP_MS,
       );
       if (gone) throw new Error(`${id} ended: ${own.output()}`);
     },
@@ -317,13 +320,13 @@ export class Fleet {
   }
 
   /** Waits until every cell that runs knows that the database has heard it: from then on it takes hosts. */
-  async heard(timeoutMs = 10_000): Promise<void> {
-    for (const cell of this.cells) {
+  async heard(cells: Node[] = this.cells): Promise<void> {
+    for (const cell of cells) {
       await until(
         `an accepted heartbeat of ${cell.id}`,
         () => scrape(cell.origin).then((samples) => total(samples, 'orca_relay_heartbeats_total', { answer: 'ok' })),
         (count) => count > 0,
-        timeoutMs,
+        STARTUP_MS,
       );
     }
   }
