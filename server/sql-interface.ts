@@ -243,10 +243,7 @@ export interface RelayFunctions {
     },
     AssignResult
   >;
-  resolve: Row<
-    { relay_host_id: string; credential_hash: string; credential_kind: 'invite' | 'resume' },
-    ResolveResult
-  >;
+  resolve: Row<{ relay_host_id: string; credential_hash: string; credential_kind: 'invite' | 'resume' }, ResolveResult>;
   explain_assign: Value<Host & { preferred_region?: string | null }, unknown>;
   regions: Rows<Record<string, never>, { region: string; probe_origins: string[] }>;
   cells: Rows<Record<string, never>, CellRow>;
