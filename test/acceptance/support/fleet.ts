@@ -124,7 +124,12 @@ export function runCli(args: string[], env: Record<string, string>): Child {
     errors += chunk;
   });
   const exited = new Promise<{ code: number | null; signal: NodeJS.Signals | null }>((resolve) => {
-    child.on('close', (code, signal) => resolve({ code, signal }));
+    const reap = () => child.kill('SIGKILL');
+    process.once('exit', reap);
+    child.on('close', (code, signal) => {
+      process.off('exit', reap);
+      resolve({ code, signal });
+    });
   });
   return {
     pid: child.pid ?? 0,
