@@ -212,10 +212,15 @@ export class Fleet {
     const database = options.database ?? (await freshDatabase());
     const issuer = await startIssuer();
     const fleet = new Fleet(database, issuer, options);
-    for (const spec of options.cells ?? [{}]) await fleet.addCell(spec);
-    for (let left = options.directors ?? 1; left > 0; left -= 1) await fleet.addDirector();
-    await Promise.all([...fleet.cells, ...fleet.directors].map((node) => node.start()));
-    await fleet.heard();
+    try {
+      for (const spec of options.cells ?? [{}]) await fleet.addCell(spec);
+      for (let left = options.directors ?? 1; left > 0; left -= 1) await fleet.addDirector();
+      await Promise.all([...fleet.cells, ...fleet.directors].map((node) => node.start()));
+      await fleet.heard();
+    } catch (error) {
+      await fleet.stop();
+      throw error;
+    }
     return fleet;
   }
 
