@@ -1,9 +1,9 @@
 import { fork } from 'node:child_process';
 import { once } from 'node:events';
-import { mkdtemp, rm } from 'node:fs/promises';
-import { tmpdir } from 'node:os';
+import { rm } from 'node:fs/promises';
 import path from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
+import { temporaryDataDir } from '../../server/dev/postgres.ts';
 import type { ServerProcess } from './server-process.ts';
 
 const SELF_HOSTED_KEY = 'bench-bench-bench-bench-bench-bench';
@@ -19,7 +19,7 @@ export interface RealRelay extends ServerProcess {
 /** Both roles in one process over a Postgres of its own, as a self-hoster runs it, with room for `hardCap` connections. */
 export async function startRealRelay(hardCap: number): Promise<RealRelay> {
   const extension = path.extname(import.meta.filename);
-  const dataDir = await mkdtemp(path.join(tmpdir(), 'orca-relay-bench-'));
+  const dataDir = temporaryDataDir();
   const child = fork(new URL(`../../server/cli${extension}`, import.meta.url), ['combined'], {
     execArgv: [
       '--expose-gc',

@@ -22,9 +22,12 @@ beforeAll(async () => {
   device = await installDevice(seated.host);
 });
 afterAll(async () => {
-  await fleet?.stop();
-  await proxy?.stop();
-  await database?.drop();
+  try {
+    await fleet?.stop();
+  } finally {
+    await proxy?.stop();
+    await database?.drop();
+  }
 });
 
 const knock = (credential: string) => RawPhone.knock(fleet.cell().origin, seated.identity.relayHostId, credential);

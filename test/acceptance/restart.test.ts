@@ -147,6 +147,7 @@ describe('heartbeats', () => {
     expect(grant.cellUrl).toBe(cell.origin);
     const second = await fleet.twin(cell);
     await second.start();
+    await fleet.heard([second]);
     await fleet.advance(16_000, 4_000);
     expect((await host.peer.close()).code).toBe(4503);
     await until(

@@ -62,10 +62,10 @@ async function advanceUntil(clock: HandClock, condition: () => boolean, atMostMs
   return ms;
 }
 
-/** 10 s from the last byte that the kernel took, which it may have had room for a while after the stall began. */
+/** 10 s from the last byte that the kernel took; on a busy machine it takes some while the hands of the clock turn. */
 function expectWedgeTime(ms: number): void {
   expect(ms).toBeGreaterThanOrEqual(LIMITS.spliceWedgedMs);
-  expect(ms).toBeLessThanOrEqual(LIMITS.spliceWedgedMs + 3_000);
+  expect(ms).toBeLessThan(2 * LIMITS.spliceWedgedMs);
 }
 
 async function metric(name: string): Promise<string> {

@@ -23,8 +23,11 @@ beforeAll(async () => {
   fleet = await Fleet.start({ database: postgres, cells: [{}, {}], processes: true });
 }, 60_000);
 afterAll(async () => {
-  await fleet?.stop();
-  await postgres?.drop();
+  try {
+    await fleet?.stop();
+  } finally {
+    await postgres?.drop();
+  }
 });
 
 const RECOVERY_MS = 10_000;

@@ -23,10 +23,13 @@ beforeAll(async () => {
   fleet = await Fleet.start({ database, cells, rewriteUrl: (url) => proxy.through(url) });
 });
 afterAll(async () => {
-  await fleet?.stop();
-  await late?.stop();
-  await proxy?.stop();
-  await database?.drop();
+  try {
+    await fleet?.stop();
+  } finally {
+    await late?.stop();
+    await proxy?.stop();
+    await database?.drop();
+  }
 });
 afterEach(() => {
   proxy.restore();

@@ -1,5 +1,5 @@
 -- verify_seat, activate_control, renew_leases, release_lease, sweep_leases (wire 2.7, 2.8).
-select plan(63);
+select plan(70);
 
 create function pg_temp.inc(n int default 1) returns uuid language sql as $$ select lpad(n::text, 32, '0')::uuid $$;
 create function pg_temp.beat(cell text, mark bigint default 1, process int default 1) returns text language sql as $$
@@ -113,7 +113,21 @@ select is(pg_temp.release('n1'), 'not_held', 'once');
 select is(pg_temp.release('n2'), 'released', 'without a reason');
 select is((pg_temp.row_of('n2')).last_close_reason, null, 'none is kept');
 
+select pg_temp.seat('retires'), pg_temp.activate('retires');
+update relay.assignment set cell_id = 'b', epoch = 5 where relay_host_id = 'retires';
+update relay.lease set state = 'retiring', retire_until = relay.now() where relay_host_id = 'retires';
+select is(pg_temp.release('retires', reason => 'signed-out'), 'released', 'a retiring lease is released');
+select is((pg_temp.row_of('retires')).last_close_reason, null, 'and says nothing about the seat elsewhere');
+
+-- a new process of the cell
+select pg_temp.seat('old'), pg_temp.activate('old');
+select pg_temp.beat('a', process => 2);
+select is(pg_temp.renew('old', process => 2), 'control_activity_not_found', 'a new process has no part in the leases of the old one');
+select is(pg_temp.activate('old', process => 2), 'active', 'but takes them over');
+select is(pg_temp.release('old', process => 2), 'released', 'and gives them up');
+
 -- sweep_leases
+update relay.cell_runtime set incarnation = pg_temp.inc() where cell_id = 'a';
 select pg_temp.seat('swept'), pg_temp.activate('swept'), pg_temp.seat('swept-old', epoch => 5);
 insert into relay.lease (user_id, relay_host_id, cell_id, epoch, state, units, expires_at) values ('user', 'swept-old', 'a', 4, 'granted', 1, relay.now());
 update relay.assignment set last_activity_at = relay.now() - interval '1 hour' where relay_host_id in ('swept', 'swept-old');
@@ -131,4 +145,9 @@ select is((pg_temp.row_of('swept-old')).last_close_reason, 'signed-out', 'not of
 select pg_temp.activate('swept', generation => 2), pg_temp.release('swept', reason => 'late');
 select is((pg_temp.row_of('swept')).last_close_reason, null, 'nor once somebody is seated again');
 select is((pg_temp.lease('swept')).state, 'active', 'who stays so');
+select pg_temp.seat('seen'), pg_temp.activate('seen');
+select test_clock.advance('2 hours');
+update relay.assignment set last_activity_at = relay.now() - interval '1 hour' where relay_host_id = 'seen';
+select is(relay_v1.sweep_leases(), 1, 'a host that was active after its lease ended');
+select is((pg_temp.row_of('seen')).last_activity_at, relay.now() - interval '1 hour', 'was active then');
 select * from finish();

@@ -12,8 +12,7 @@ const MAX_CONNECTIONS = 400;
 /** A server that lives as long as a test run; what a killed run left behind is cleared away first. */
 export async function startThrowawayPostgres(): Promise<{ url: string; stop: () => Promise<void> }> {
   clearLeftovers();
-  const dataDir = temporaryDataDir();
-  writeFileSync(path.join(dataDir, OWNER_FILE), String(process.pid));
+  const dataDir = throwawayDataDir();
   const server = await startPostgres({ dataDir, durable: false, maxConnections: MAX_CONNECTIONS });
   return {
     url: server.url(),
@@ -22,6 +21,13 @@ export async function startThrowawayPostgres(): Promise<{ url: string; stop: () 
       rmSync(dataDir, { recursive: true, force: true });
     },
   };
+}
+
+/** A folder that the next test run clears away, server and all, if this process is killed. */
+export function throwawayDataDir(): string {
+  const dataDir = temporaryDataDir();
+  writeFileSync(path.join(dataDir, OWNER_FILE), String(process.pid));
+  return dataDir;
 }
 
 function clearLeftovers(): void {

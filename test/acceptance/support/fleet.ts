@@ -56,6 +56,9 @@ export interface Node {
   output(): string;
 }
 
+/** A process is a second or two in starting; a machine with other work may take far longer. */
+const STARTUP_MS = 50_000;
+
 const ROOT = fileURLToPath(new URL('../../..', import.meta.url));
 
 async function isFree(port: number): Promise<boolean> {
@@ -121,7 +124,12 @@ export function runCli(args: string[], env: Record<string, string>): Child {
     errors += chunk;
   });
   const exited = new Promise<{ code: number | null; signal: NodeJS.Signals | null }>((resolve) => {
-    child.on('close', (code, signal) => resolve({ code, signal }));
+    const reap = () => child.kill('SIGKILL');
+    process.once('exit', reap);
+    child.on('close', (code, signal) => {
+      process.off('exit', reap);
+      resolve({ code, signal });
+    });
   });
   return {
     pid: child.pid ?? 0,
@@ -158,7 +166,7 @@ function processNode(id: string, origin: string, env: Record<string, string>): N
             () => false,
           )),
         (seen) => seen,
-        20_000,
+        STARTUP_MS,
       );
       if (gone) throw new Error(`${id} ended: ${own.output()}`);
     },
@@ -204,10 +212,15 @@ export class Fleet {
     const database = options.database ?? (await freshDatabase());
     const issuer = await startIssuer();
     const fleet = new Fleet(database, issuer, options);
-    for (const spec of options.cells ?? [{}]) await fleet.addCell(spec);
-    for (let left = options.directors ?? 1; left > 0; left -= 1) await fleet.addDirector();
-    await Promise.all([...fleet.cells, ...fleet.directors].map((node) => node.start()));
-    await fleet.heard();
+    try {
+      for (const spec of options.cells ?? [{}]) await fleet.addCell(spec);
+      for (let left = options.directors ?? 1; left > 0; left -= 1) await fleet.addDirector();
+      await Promise.all([...fleet.cells, ...fleet.directors].map((node) => node.start()));
+      await fleet.heard();
+    } catch (error) {
+      await fleet.stop();
+      throw error;
+    }
     return fleet;
   }
 
@@ -317,13 +330,13 @@ export class Fleet {
   }
 
   /** Waits until every cell that runs knows that the database has heard it: from then on it takes hosts. */
-  async heard(timeoutMs = 10_000): Promise<void> {
-    for (const cell of this.cells) {
+  async heard(cells: Node[] = this.cells): Promise<void> {
+    for (const cell of cells) {
       await until(
         `an accepted heartbeat of ${cell.id}`,
         () => scrape(cell.origin).then((samples) => total(samples, 'orca_relay_heartbeats_total', { answer: 'ok' })),
         (count) => count > 0,
-        timeoutMs,
+        STARTUP_MS,
       );
     }
   }

@@ -1,9 +1,10 @@
 import { randomBytes } from 'node:crypto';
 import { rmSync } from 'node:fs';
 import pg from 'pg';
-import { ensureDatabase, type RunningPostgres, startPostgres, temporaryDataDir } from '../../../server/dev/postgres.ts';
+import { ensureDatabase, type RunningPostgres, startPostgres } from '../../../server/dev/postgres.ts';
 import { migrate } from '../../../server/migrate.ts';
 import { applyCurrent } from '../../global-setup.ts';
+import { throwawayDataDir } from '../../support/throwaway-postgres.ts';
 import { type FleetDatabase, freePort, type Role } from './fleet.ts';
 
 /** A server of a test's own, which it may stop, kill and start again on the same port. */
@@ -31,7 +32,7 @@ async function withCurrent(url: string): Promise<void> {
 }
 
 export async function startOwnPostgres(): Promise<OwnPostgres> {
-  const dataDir = temporaryDataDir();
+  const dataDir = throwawayDataDir();
   // Durable: a crash must lose nothing that was committed.
   const options = { dataDir, durable: true, port: await freePort(), maxConnections: 100 };
   const rolePassword = randomBytes(12).toString('hex');
