@@ -138,6 +138,11 @@ select is((pg_temp.row_of('swept')).last_activity_at, relay.now(), 'its end is t
 select is((pg_temp.row_of('swept-old')).last_activity_at, relay.now() - interval '1 hour 105 s', 'if the row is still at its epoch');
 select is(pg_temp.ended('swept'), '{"reason": "expired"}', 'and is told');
 select is(relay_v1.sweep_leases(), 0, 'then there is nothing left');
+select pg_temp.seat('seen'), pg_temp.activate('seen');
+select test_clock.advance('2 hours');
+update relay.assignment set last_activity_at = relay.now() - interval '1 hour' where relay_host_id = 'seen';
+select is(relay_v1.sweep_leases(), 1, 'a host that was active after its lease ended');
+select is((pg_temp.row_of('seen')).last_activity_at, relay.now() - interval '1 hour', 'was active then');
 select is(pg_temp.release('swept', reason => 'account-removed'), 'not_held', 'a release that comes after the sweep');
 select is((pg_temp.row_of('swept')).last_close_reason, 'account-removed', 'still says why');
 select pg_temp.release('swept-old', reason => 'account-removed');
@@ -145,9 +150,4 @@ select is((pg_temp.row_of('swept-old')).last_close_reason, 'signed-out', 'not of
 select pg_temp.activate('swept', generation => 2), pg_temp.release('swept', reason => 'late');
 select is((pg_temp.row_of('swept')).last_close_reason, null, 'nor once somebody is seated again');
 select is((pg_temp.lease('swept')).state, 'active', 'who stays so');
-select pg_temp.seat('seen'), pg_temp.activate('seen');
-select test_clock.advance('2 hours');
-update relay.assignment set last_activity_at = relay.now() - interval '1 hour' where relay_host_id = 'seen';
-select is(relay_v1.sweep_leases(), 1, 'a host that was active after its lease ended');
-select is((pg_temp.row_of('seen')).last_activity_at, relay.now() - interval '1 hour', 'was active then');
 select * from finish();
