@@ -32,7 +32,8 @@ export const moveByRoundTrips = (fleet: FleetDatabase) => async (client: pg.Clie
   const decide = (name: string) =>
     run(
       name,
-      `select d.* from relay.decide_assign(row($1::text, $2::text, null, 'host', null)::relay.ask, relay.now()) d`,
+      `select d.* from (select row($1::text, $2::text, null, 'host', null, null, null, null, null)::relay.ask as ask,
+         relay.now() as now) q, relay.decide_assign(q.ask, relay.read_home(q.ask, q.now), q.now) d`,
       user,
       host,
     );
@@ -59,6 +60,7 @@ export const moveByRoundTrips = (fleet: FleetDatabase) => async (client: pg.Clie
   await run('rt-room', 'select relay.target_room($1, relay.now())', target.cell_id);
   const epoch = (await run('rt-mint', 'select relay.mint_epoch($1, null) as epoch', decided.epoch)).rows[0].epoch;
   await run('rt-delete', 'delete from relay.lease where user_id = $1 and relay_host_id = $2', user, host);
+  await run('rt-abort', 'select relay.abort_migration($1, $2, $3, relay.now())', user, host, epoch);
   await run(
     'rt-update',
     'update relay.assignment set cell_id = $3, epoch = $4, last_activity_at = relay.now() where user_id = $1 and relay_host_id = $2',

@@ -47,6 +47,8 @@ export interface SessionStart {
   watermark: number;
 }
 
+const NO_CONNECTIONS: ReadonlyMap<string, Connection> = new Map();
+
 /**
  * A host's control, from its socket's upgrade to the end of its generation. `control-states.ts` has the states; what is kept
  * here is what they decide about: the socket, the phones, the deadlines. A rebind gives the session a new socket; a new
@@ -55,7 +57,8 @@ export interface SessionStart {
 export class ControlSession {
   readonly host: HostName;
   readonly startedAt: number;
-  readonly connections = new Map<string, Connection>();
+  /** Made while there are any: most hosts have none, and an empty map is 421 B. */
+  #connections: Map<string, Connection> | null = null;
   identity: HostIdentity;
   capabilities: ReadonlySet<Capability>;
   appVersion = 'unknown';
@@ -131,6 +134,20 @@ export class ControlSession {
 
   get units(): number {
     return LIMITS.controlUnits + LIMITS.spliceUnits * this.spliceCount;
+  }
+
+  get connections(): ReadonlyMap<string, Connection> {
+    return this.#connections ?? NO_CONNECTIONS;
+  }
+
+  hold(connection: Connection): void {
+    this.#connections ??= new Map();
+    this.#connections.set(connection.connId, connection);
+  }
+
+  letGo(connId: string): void {
+    this.#connections?.delete(connId);
+    if (this.#connections?.size === 0) this.#connections = null;
   }
 
   get full(): boolean {

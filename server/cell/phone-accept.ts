@@ -182,7 +182,7 @@ function acceptedCredential(
 /** The last step, in one turn of the loop: the connection exists, its end is watched for, its host is told. */
 function admit(core: CellCore, connection: Connection, units: PhoneUnits): void {
   const { session, phone } = connection;
-  session.connections.set(connection.connId, connection);
+  session.hold(connection);
   core.seats.addConnection(connection);
   units.bind(connection.connId);
   phone.handle({

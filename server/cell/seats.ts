@@ -40,7 +40,8 @@ class Memory<V> {
 /** Who is seated on this cell, and which phone connections hang on whom. */
 export class Seats {
   readonly #byHost = new Map<string, ControlSession>();
-  readonly #byRelayHostId = new Map<string, Set<ControlSession>>();
+  /** One key serves one account but in rare cases: an array of one is a fifth of a set. */
+  readonly #byRelayHostId = new Map<string, readonly ControlSession[]>();
   readonly #connections = new Map<string, Connection>();
   readonly #generations = new Memory<number>();
   readonly #closeReasons = new Memory<HostCloseReason>();
@@ -58,8 +59,8 @@ export class Seats {
     return this.#byHost.get(hostKey(host));
   }
 
-  withRelayHostId(relayHostId: string): ControlSession[] {
-    return [...(this.#byRelayHostId.get(relayHostId) ?? [])];
+  withRelayHostId(relayHostId: string): readonly ControlSession[] {
+    return this.#byRelayHostId.get(relayHostId) ?? [];
   }
 
   /** Seats a session; whoever sat there is not told. */
@@ -69,9 +70,7 @@ export class Seats {
     if (before !== undefined) this.unseat(before);
     this.#byHost.set(key, session);
     const { relayHostId } = session.host;
-    const sharing = this.#byRelayHostId.get(relayHostId);
-    if (sharing === undefined) this.#byRelayHostId.set(relayHostId, new Set([session]));
-    else sharing.add(session);
+    this.#byRelayHostId.set(relayHostId, [...this.withRelayHostId(relayHostId), session]);
   }
 
   /** Does nothing when a newer session has the seat: a late end of the old one must not unseat it. */
@@ -79,9 +78,10 @@ export class Seats {
     const key = hostKey(session.host);
     if (this.#byHost.get(key) !== session) return;
     this.#byHost.delete(key);
-    const sharing = this.#byRelayHostId.get(session.host.relayHostId);
-    sharing?.delete(session);
-    if (sharing?.size === 0) this.#byRelayHostId.delete(session.host.relayHostId);
+    const { relayHostId } = session.host;
+    const sharing = this.withRelayHostId(relayHostId).filter((other) => other !== session);
+    if (sharing.length > 0) this.#byRelayHostId.set(relayHostId, sharing);
+    else this.#byRelayHostId.delete(relayHostId);
   }
 
   /** A generation this process has never used for the host; taken even if nothing comes of it. */

@@ -45,7 +45,7 @@ export function connectionEffects(core: CellCore): ConnectionEffects {
   return {
     ended(connection) {
       const { accepted, session, connId } = connection;
-      session.connections.delete(connId);
+      session.letGo(connId);
       session.watermark = core.watermark();
       core.seats.removeConnection(connection);
       // An invite that nothing was installed by goes into its cooldown now, rather than when its reservation runs out.

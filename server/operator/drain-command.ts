@@ -137,14 +137,16 @@ async function plan(
   const near = targets.filter(({ region }) => region === cell.region);
   const units = held?.units ?? 0;
   return [
-    `${cell.cell_id} (${cell.region}, ${cell.state}) seats ${held?.active ?? 0} hosts and has promised ${held?.granted ?? 0} more a seat: ${units} units.`,
+    `${cell.cell_id} (${cell.region}, ${cell.state}) seats ${counted(held?.active ?? 0, 'host')} and has promised ${held?.granted ?? 0} more a seat: ${counted(units, 'unit')}.`,
     `Its process tells them one by one over ${pace} s, and cuts what each still holds ${grace} s after it was told.`,
-    `They find room on ${targets.length} other cells: ${free(near)} units in ${cell.region}, ${free(targets) - free(near)} elsewhere.`,
+    `They find room on ${counted(targets.length, 'other cell')}: ${free(near)} units in ${cell.region}, ${free(targets) - free(near)} elsewhere.`,
     ...(free(targets) < units
       ? ['That is less than there is to move: some hosts will be refused until there is room.']
       : []),
   ].join('\n');
 }
+
+const counted = (count: number, of: string) => `${count} ${of}${count === 1 ? '' : 's'}`;
 
 async function follow(reader: FleetReader, cell: FleetRow, isNew: boolean): Promise<void> {
   const progress = new Progress(process.stdout);

@@ -63,9 +63,9 @@ class Host {
     } as Accepted;
     const connId = `conn-${session.connections.size}`;
     const opened = { connId, accepted, session, phone: phone.peer, openedAt: this.clock.now() };
-    const ended = (connection: Connection) => session.connections.delete(connection.connId);
+    const ended = (connection: Connection) => session.letGo(connection.connId);
     const connection = new Connection(this.clock, { ended }, opened);
-    session.connections.set(connId, connection);
+    session.hold(connection);
     connection.awaitHost();
     return { connection, phone };
   }

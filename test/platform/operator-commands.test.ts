@@ -110,7 +110,7 @@ describe('orca-relay drain', () => {
       /near-1 \(us-central1, live\) seats 3 hosts and has promised 0 more a seat: 3 units\./,
     );
     expect(run.stdout()).toMatch(/one by one over 9 s, and cuts what each still holds 7 s after/);
-    expect(run.stdout()).toMatch(/room on 1 other cells: 140 units in us-central1, 0 elsewhere/);
+    expect(run.stdout()).toMatch(/room on 1 other cell: 140 units in us-central1, 0 elsewhere/);
     const [order] = await database.query(
       'select admission, drain_grace_ms, drain_pace_ms from relay.cell where cell_id = $1',
       ['near-1'],
