@@ -78,6 +78,8 @@ const MOVE_BACK = `
   update relay.assignment set cell_id = 'dead-' || 1 + abs(hashtext(relay_host_id)) % ${DEAD_CELLS}, epoch = epoch + 1
   where cell_id like 'live-%' and relay_host_id like 'mover-%';
   delete from relay.lease where relay_host_id like 'mover-%';
+  -- pruned as the sweep does it: ids that are just gone would be gaps to whoever starts to read
+  update relay.setting s set changes_pruned_to = coalesce((select max(c.id) from relay.change c), s.changes_pruned_to);
   truncate relay.change;
   ${HEARTBEAT};`;
 
