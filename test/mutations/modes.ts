@@ -8,11 +8,6 @@ const slots = [
     'modes/claim_trip_slot.sql',
     ['83 nobody is counted', 'select count(*)', 'select 0 * count(*)'],
     ['7 its own row counts', 'e.cell_id <> claim_trip_slot.cell_id and ', ''],
-    [
-      '7 an older process claims',
-      'elsif not relay.is_incarnation(claim_trip_slot.cell_id, claim_trip_slot.incarnation) then',
-      'elsif false then',
-    ],
     ['7 also before anybody is judged', 'if not relay.hearing(v_now) then', 'if false then'],
     ['7 one slot too many', 'elsif claim_trip_slot.slots <= (', 'elsif claim_trip_slot.slots < ('],
   ),
@@ -57,11 +52,6 @@ const records = [
     '84 a fraction passes',
     '(p_value)::numeric = trunc((p_value)::numeric) and ',
     '',
-  ]),
-  ...inFile('modes/record_effective_mode.sql', [
-    'an older process says its mode',
-    'elsif not relay.is_incarnation(record_effective_mode.cell_id, record_effective_mode.incarnation) then',
-    'elsif false then',
   ]),
 ];
 
@@ -120,6 +110,16 @@ export const modes: MutationGroup[] = [
       'elsif not pg_try_advisory_xact_lock(relay.trip_space()) then',
       'elsif false then',
       TRIP_RACE,
+    ]),
+  },
+  {
+    about: 'a process writes over its successor',
+    tests: [],
+    mutations: inFile('modes/write_effective_mode.sql', [
+      'the process is not looked at under the lock',
+      'if not relay.is_incarnation(p_cell_id, p_incarnation) then',
+      'if false then',
+      'race/operators-and-cells.test.ts',
     ]),
   },
   { about: 'modes and flags', tests: ['modes.sql'], mutations: records },
