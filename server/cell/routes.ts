@@ -8,7 +8,7 @@ import {
   type UpgradeDecision,
   type UpgradeRequest,
 } from '../socket-route.ts';
-import { type HostIdentity, KeysUnavailableError } from '../tokens.ts';
+import { bearerToken, type HostIdentity, KeysUnavailableError } from '../tokens.ts';
 import type { App } from '../uws.ts';
 import type { CellCore } from './cell-core.ts';
 import type { ConnectionEffects } from './connection.ts';
@@ -18,7 +18,7 @@ import { receiveHostData } from './host-data.ts';
 import { PeerSocket } from './peer-socket.ts';
 import { receivePhone } from './phone-accept.ts';
 import type { Units } from './units.ts';
-import { bearerToken, isOverloaded, refusalReply, type UpgradeRefusal } from './upgrade-rules.ts';
+import { isOverloaded, refusalReply, type UpgradeRefusal } from './upgrade-rules.ts';
 
 export interface Doors {
   core: CellCore;

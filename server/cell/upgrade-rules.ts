@@ -22,11 +22,6 @@ export function refusalReply(refusal: UpgradeRefusal): Reply {
   return { status, json: { error }, headers };
 }
 
-/** The relay token of an `Authorization` header; null if there is none. */
-export function bearerToken(header: string | undefined): string | null {
-  return /^Bearer ([^\s]+)$/.exec(header ?? '')?.[1] ?? null;
-}
-
 /** A pool that has a whole pool's worth of calls waiting, the oldest for this long, takes no new hosts (`wire` 2.11). */
 const SHED_AFTER_MS = 1_000;
 
