@@ -62,10 +62,10 @@ export const LIMITS = {
   pollEvidenceTtlMs: 5_000,
   /** With fewer cells on its feed a director judges none dead. */
   verdictMinFeedCells: 6,
-  /** How long a cell counts as set apart for the replacement of its process. */
   /** A holder of a trip slot that has not said so for this long holds none. */
   tripSlotTtlMs: 10 * 60_000,
   ledgerBatchRows: 500,
+  /** How long a cell counts as set apart for the replacement of its process. */
   rollStampTtlMs: 2 * 3_600_000,
   /** How long changes of state are kept for readers. */
   changeRetentionMs: 15 * 60_000,
@@ -132,6 +132,33 @@ export const LIMITS = {
   /** Free units up to which a grant takes the cell's latch alone (02, capacity). */
   exclusiveLatchBelowUnits: 128,
   skipSharedLatchBelowUnits: 64,
+
+  /** Reserve mode: bookings. */
+  bookingTtlMs: 30_000,
+  bookingItems: 64,
+  maxBookingRequestBytes: 16_384,
+  bookingTimeoutMs: 1_000,
+  bookingBatchMs: 5,
+  intakeBurst: 20,
+  defaultIntakePerSec: 5,
+  /** How long a host that left is let back in from memory, at the epoch it left with. */
+  rejoinMs: 10 * 60_000,
+  /** A seat that a newer one outranks keeps its phones this long. */
+  demotedGraceMs: 60_000,
+
+  /** Reserve mode: the seat feed. */
+  seatRingChanges: 20_000,
+  feedPageChanges: 2_000,
+  feedLeaversKept: 20_000,
+  feedLeaversSent: 2_000,
+  feedPollMs: 1_000,
+  feedTimeoutMs: 2_000,
+  feedPagesAPoll: 5,
+  /** What a director keeps of hosts that are seated nowhere, each kind by itself. */
+  rememberedHosts: 100_000,
+  rememberedLeaversAHost: 4,
+  leaverMemoryMs: 24 * 3_600_000,
+  rowFloorMs: 2 * 3_600_000,
 
   /** Splice, a direction each unless said otherwise. */
   spliceLowWaterBytes: 65_536,

@@ -1,0 +1,73 @@
+import type { AdmitMode } from '../sql-interface.ts';
+
+/** What a director's memory says about hosts and cells, as its readers see it. Ages are on the monotonic clock. */
+
+export interface HostName {
+  userId: string;
+  relayHostId: string;
+}
+
+export interface SeatEntry {
+  cellId: string;
+  incarnation: string;
+  epoch: number;
+  generation: number;
+  state: 'active' | 'drain-only';
+  /** Of the cell's wall clock, as its feed said it: names the seat in a demote. */
+  joinedAt: number;
+}
+
+export interface LeaverEntry {
+  cellId: string;
+  incarnation: string;
+  epoch: number;
+  /** Undefined when the leave was only seen by its absence from a snapshot. */
+  closeCode: number | undefined;
+  /** Milliseconds ago. */
+  ageMs: number;
+}
+
+/** Of the last poll that was answered, `retained` while later ones fail within the retention (F1). */
+export type Freshness = 'fresh' | 'retained';
+
+export interface OwnerEntry extends SeatEntry {
+  freshness: Freshness;
+  /** Since the cell's last complete read. */
+  ageMs: number;
+}
+
+export type FeedStatus = 'pending' | 'live' | 'no-feed' | 'unverifiable';
+
+export interface CellView {
+  cellId: string;
+  status: FeedStatus;
+  incarnation: string | null;
+  /** Raw if the feed says it, else effective, else what its flags say; null while no feed has said anything. */
+  mode: AdmitMode | null;
+  draining: boolean;
+  units: number | null;
+  /** Null: the cell hides it, and is no candidate for a booking. */
+  ceiling: number | null;
+  intake: { perSec: number; burst: number; tokens: number } | null;
+  /** Since the last answered poll; null before the first. */
+  polledAgeMs: number | null;
+}
+
+export interface SeatView {
+  /** Every seat of the host that is fresh or retained, the highest epoch first. */
+  seats(host: HostName): readonly SeatEntry[];
+  /** Who serves the host now: the highest epoch wins (F5). Null when no fresh or retained entry names it. */
+  owner(host: HostName): OwnerEntry | null;
+  /** Newest first, at most four, none older than 24 h. */
+  leavers(host: HostName): readonly LeaverEntry[];
+  /** The newest epoch that any cell reported booked; 0 if none. */
+  bookedEpoch(host: HostName): number;
+  /** The highest epoch this director ever heard of for the host, from any source; 0 if none. Expiry never lowers it. */
+  floor(host: HostName): number;
+  /** A row, a grant or a booking of our own taught us an epoch. */
+  raiseFloor(host: HostName, epoch: number): void;
+  cell(cellId: string): CellView | undefined;
+  cells(): readonly CellView[];
+  /** Every required cell has answered once, by a page or by a 404. */
+  complete(): boolean;
+}
