@@ -94,6 +94,10 @@ export const LIMITS = {
   selfHostedTokenTtlMs: 900_000,
   assignmentLeaseTtlMs: 300_000,
   maxAssignmentLeaseLength: 4_096,
+  /** What a director shows to a cell; it uses one for as long as `serviceTokenReuseMs`. */
+  serviceTokenTtlMs: 900_000,
+  serviceTokenReuseMs: 600_000,
+  serviceTokenSkewMs: 60_000,
 
   /** Credentials. */
   inviteTtlMs: 600_000,

@@ -232,11 +232,13 @@ function isTokenError(error: unknown): boolean {
   return error instanceof errors.JOSEError;
 }
 
-function atNow(clock: Clock): Pick<JWTVerifyOptions, 'currentDate' | 'requiredClaims'> {
+/** How jose is told the time, and that a token without an end or a subject is none. */
+export function atNow(clock: Clock): Pick<JWTVerifyOptions, 'currentDate' | 'requiredClaims'> {
   return { currentDate: new Date(clock.wallNow()), requiredClaims: ['exp', 'sub'] };
 }
 
-function seconds(epochMs: number): number {
+/** Whole seconds since the epoch, as JWTs tell time. */
+export function seconds(epochMs: number): number {
   return Math.floor(epochMs / 1_000);
 }
 
