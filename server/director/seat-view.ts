@@ -68,6 +68,8 @@ export interface SeatView {
   raiseFloor(host: HostName, epoch: number): void;
   cell(cellId: string): CellView | undefined;
   cells(): readonly CellView[];
+  /** Every account under which the map knows a host of this id; for one look-up by a person. */
+  named(relayHostId: string): readonly HostName[];
   /** Every required cell has answered once, by a page or by a 404. */
   complete(): boolean;
 }
