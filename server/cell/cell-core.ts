@@ -1,6 +1,7 @@
 import type { Clock } from '../clock.ts';
 import type { Database } from '../database.ts';
 import type { Logger } from '../log.ts';
+import type { ServiceIdentity } from '../service-token.ts';
 import type { AssignmentLease, LeaseClass, RelayTokenVerifier } from '../tokens.ts';
 import type { CellMetrics } from './cell-metrics.ts';
 import type { CellOrders } from './cell-orders.ts';
@@ -38,6 +39,8 @@ export interface CellCore {
   splicer(): Splicer;
   /** Of the admission ledger, as it stands now. */
   watermark(): number;
+  /** Null for a token that lets no director speak to this cell. */
+  serviceCaller(token: string): Promise<ServiceIdentity | null>;
   inspectLease(lease: string | undefined, expected: Omit<AssignmentLease, 'cellUrl'>): Promise<LeaseClass>;
   /** This cell's public origin, as hosts dial it: it goes into the proof. */
   origin(): string;

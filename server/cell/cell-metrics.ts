@@ -47,6 +47,10 @@ export function createCellMetrics(metrics: Metrics, gauges: CellGauges) {
       'command',
       'outcome',
     ]),
+    serviceRequests: metrics.counter('orca_relay_service_requests_total', 'What directors asked of this cell', [
+      'path',
+      'status',
+    ]),
     renewals: metrics.counter('orca_relay_control_renewals_total', 'Lease renewals by outcome', ['outcome']),
     renewalFlushSeconds: metrics.histogram('orca_relay_control_renewal_flush_seconds', 'Duration of renewal batches'),
     leaseRecoveries: metrics.counter('orca_relay_control_recoveries_total', 'Lost leases asked for again', ['outcome']),

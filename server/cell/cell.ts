@@ -3,6 +3,7 @@ import { LIMITS } from '../../contract/index.ts';
 import { type ChangeStream, openChangeStream } from '../change-stream.ts';
 import { PreAuth } from '../pre-auth.ts';
 import type { ReadinessReport, RoleContext, RolePart } from '../role-part.ts';
+import { cellAudience, verifyServiceToken } from '../service-token.ts';
 import type { HeartbeatLoad } from '../sql-interface.ts';
 import { createRelayTokenVerifier, inspectAssignmentLease } from '../tokens.ts';
 import { type App, selfTestPause } from '../uws.ts';
@@ -168,6 +169,8 @@ class Cell implements RolePart {
       drain: new Drain(() => core),
       splicer: () => this.#splicer as Splicer,
       watermark: () => this.#units.inclusionWatermark,
+      serviceCaller: (token) =>
+        verifyServiceToken(config.signingKey, token, { audience: cellAudience(config.cellId) }, clock),
       inspectLease: (lease, expected) => inspectAssignmentLease(config.signingKey, lease, expected, clock),
       origin: () => this.#context.origin(),
       closing: () => this.#closing,

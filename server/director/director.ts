@@ -4,6 +4,7 @@ import type { ReadinessReport, RoleContext, RolePart } from '../role-part.ts';
 import { createRelayTokenVerifier } from '../tokens.ts';
 import type { App } from '../uws.ts';
 import { createAssign } from './assign.ts';
+import { registerCellOnly } from './cell-only.ts';
 import { type Desk, openDesk } from './desk.ts';
 import { Fleet, isAboutCells } from './fleet.ts';
 import { FleetFeed } from './fleet-feed.ts';
@@ -38,6 +39,7 @@ export function createDirector(context: RoleContext): RolePart {
       registerFleetPage(app, context, feed);
       // On one origin with a cell, the cell takes phones in itself.
       if (config.role === 'director') mover.register(app);
+      if (config.role === 'director') registerCellOnly(app);
     },
     async start() {
       await checkPoolBudget(db);

@@ -68,6 +68,7 @@ export function startCore(databaseUrl: string, clock: Clock, over: Partial<CellC
     drain: new Drain(() => core),
     splicer: () => splicer,
     watermark: () => units.inclusionWatermark,
+    serviceCaller: async () => null,
     inspectLease: async () => 'absent',
     origin: () => 'http://127.0.0.1:1',
     closing: () => false,
