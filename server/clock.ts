@@ -18,6 +18,12 @@ export interface Clock {
   clearTimeout(timer: Timer | undefined): void;
 }
 
+/** What goes by the clock, and what peers are held to (`peer-time.ts`). */
+export interface Clocks {
+  readonly clock: Clock;
+  readonly peerTime: Clock;
+}
+
 interface SystemTimer extends Timer {
   cancelled: boolean;
   handle: NodeJS.Timeout | undefined;

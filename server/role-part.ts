@@ -12,6 +12,8 @@ export interface RoleContext {
   log: Logger;
   metrics: Metrics;
   clock: Clock;
+  /** What peers are held to. */
+  peerTime: Clock;
   /** This process's own origin as clients reach it; known once it listens. */
   origin(): string;
   /** The part says that this process must not go on: it stops listening at once, stops, and ends with an error. */

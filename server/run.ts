@@ -6,6 +6,7 @@ import { notFound, type Reply, type Request, route } from './http.ts';
 import { createLogger, type Logger } from './log.ts';
 import { createMetrics, type Metrics } from './metrics.ts';
 import { packageVersion } from './package-root.ts';
+import { PeerTime } from './peer-time.ts';
 import { Problem } from './problem.ts';
 import { readerRefusal } from './readers.ts';
 import { createReadiness, type Dependency, type ReadyVerdict } from './readiness.ts';
@@ -65,6 +66,8 @@ export async function startProcess(config: Config, options: StartOptions = {}): 
     log,
     metrics,
   });
+  const clock = options.clock ?? systemClock;
+  const peerTime = new PeerTime(clock);
   let listener: Listener | null = null;
   try {
     await checkDatabase(db, log);
@@ -78,7 +81,8 @@ export async function startProcess(config: Config, options: StartOptions = {}): 
       db,
       log,
       metrics,
-      clock: options.clock ?? systemClock,
+      clock,
+      peerTime,
       origin: () => origin,
       leave(reason) {
         log.error({ event: 'orca_relay_leaving', reason });
@@ -100,11 +104,12 @@ export async function startProcess(config: Config, options: StartOptions = {}): 
     for (const part of parts) await part.start();
     const { port } = listener;
     log.info({ event: 'orca_relay_listening', origin, port, version: packageVersion });
-    const stop = once(() => stopProcess(context, parts, state, listener as Listener));
+    const stop = once(() => stopProcess(context, parts, state, listener as Listener).finally(() => peerTime.stop()));
     const left = leaving.then((reason) => stop().then(() => reason));
     return { port, origin, log, metrics, stop, left };
   } catch (error) {
     listener?.destroy();
+    peerTime.stop();
     await db.close();
     throw error;
   }

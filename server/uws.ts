@@ -162,12 +162,14 @@ export function endSocket(ws: Socket, code: number, reason: string): void {
     return;
   }
   // After end() the socket is out of reach, so a peer that is not reading could no longer be cut off: end once it has drained.
-  const deadline = setTimeout(() => {
-    ending.delete(ws);
-    ws.close();
-  }, LIMITS.closeDeadlineMs);
+  // A process that stood still looks at its timers before its sockets: what was taken meanwhile has to be noticed first.
+  const deadline = setTimeout(() => setImmediate(cutOff, ws), LIMITS.closeDeadlineMs);
   ending.set(ws, { code, reason: text, deadline });
   resumeReading(ws);
+}
+
+function cutOff(ws: Socket): void {
+  if (ending.delete(ws)) ws.close();
 }
 
 /** Ends the connection at once, without a close frame: the peer sees 1006. Harmless on a closed ws. */

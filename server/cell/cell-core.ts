@@ -25,6 +25,8 @@ export interface CellIdentity {
 export interface CellCore {
   readonly identity: CellIdentity;
   readonly clock: Clock;
+  /** What hosts and phones are held to. */
+  readonly peerTime: Clock;
   readonly db: Database;
   readonly log: Logger;
   readonly metrics: CellMetrics;

@@ -71,10 +71,10 @@ class Cell implements RolePart {
   }
 
   async start(): Promise<void> {
-    const { config, db, log, metrics, clock } = this.#context;
+    const { config, db, log, metrics, clock, peerTime } = this.#context;
     const pausing = config.splicePause && (await selfTestPause());
     if (config.splicePause && !pausing) log.warn({ event: 'orca_relay_pausing_unavailable' });
-    this.#splicer = new Splicer({ clock, metrics, pausing });
+    this.#splicer = new Splicer({ clock: peerTime, metrics, pausing });
     this.#changes = openChangeStream({
       databaseUrl: config.databaseUrl,
       db,
@@ -140,7 +140,7 @@ class Cell implements RolePart {
   }
 
   #createCore(): CellCore {
-    const { config, db, log, metrics, clock } = this.#context;
+    const { config, db, log, metrics, clock, peerTime } = this.#context;
     const identity: CellIdentity = {
       cellId: config.cellId,
       region: config.region,
@@ -151,6 +151,7 @@ class Cell implements RolePart {
     const core: CellCore = {
       identity,
       clock,
+      peerTime,
       db,
       log,
       metrics: createCellMetrics(metrics, {

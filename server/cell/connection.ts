@@ -8,7 +8,7 @@ import {
   type SpliceEvent,
   type SpliceState,
 } from '../../contract/index.ts';
-import type { Clock, Timer } from '../clock.ts';
+import type { Clock, Clocks, Timer } from '../clock.ts';
 import type { ControlSession } from './control-session.ts';
 import type { PeerSocket } from './peer-socket.ts';
 import { refusePhone } from './phone-hello.ts';
@@ -58,14 +58,16 @@ export class Connection {
   #basisUntil: number | null = null;
   #attachTimer: Timer | undefined;
   readonly #clock: Clock;
+  readonly #peerTime: Clock;
   readonly #effects: ConnectionEffects;
 
   constructor(
-    clock: Clock,
+    { clock, peerTime }: Clocks,
     effects: ConnectionEffects,
     opened: { connId: string; accepted: Accepted; session: ControlSession; phone: PeerSocket; openedAt: number },
   ) {
     this.#clock = clock;
+    this.#peerTime = peerTime;
     this.#effects = effects;
     this.connId = opened.connId;
     this.accepted = opened.accepted;
@@ -98,12 +100,12 @@ export class Connection {
     this.toldAt = this.#clock.now();
     this.#step('host-told');
     this.#step('attach-awaited');
-    this.#attachTimer = this.#clock.setTimeout(() => this.end('host attach timeout'), LIMITS.hostAttachDeadlineMs);
+    this.#attachTimer = this.#peerTime.setTimeout(() => this.end('host attach timeout'), LIMITS.hostAttachDeadlineMs);
   }
 
   /** From here on the ticket is spent. */
   attached(): void {
-    this.#clock.clearTimeout(this.#attachTimer);
+    this.#peerTime.clearTimeout(this.#attachTimer);
     this.#step('host-data-accepted');
   }
 
@@ -154,7 +156,7 @@ export class Connection {
   end(reason: CloseReason): void {
     if (this.#state === 'teardown') return;
     const pair = this.#pair;
-    this.#clock.clearTimeout(this.#attachTimer);
+    this.#peerTime.clearTimeout(this.#attachTimer);
     this.#state = 'teardown';
     this.#pair = null;
     this.#effects.ended(this, pair !== null);

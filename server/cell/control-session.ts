@@ -8,7 +8,7 @@ import {
   LIMITS,
   newToken,
 } from '../../contract/index.ts';
-import { type Clock, every, type Timer } from '../clock.ts';
+import { type Clock, type Clocks, every, type Timer } from '../clock.ts';
 import { type HostIdentity, secretEquals } from '../tokens.ts';
 import type { Connection } from './connection.ts';
 import {
@@ -79,10 +79,12 @@ export class ControlSession {
   /** When it is to end, and why: the earliest counts. */
   readonly #endsAt = new Map<EndCause, number>();
   readonly #clock: Clock;
+  readonly #peerTime: Clock;
   readonly #effects: SessionEffects;
 
-  constructor(clock: Clock, effects: SessionEffects, start: SessionStart) {
+  constructor({ clock, peerTime }: Clocks, effects: SessionEffects, start: SessionStart) {
     this.#clock = clock;
+    this.#peerTime = peerTime;
     this.#effects = effects;
     this.identity = start.identity;
     this.host = { userId: start.identity.userId, relayHostId: start.identity.relayHostId };
@@ -90,7 +92,7 @@ export class ControlSession {
     this.watermark = start.watermark;
     this.#socket = start.socket;
     this.startedAt = clock.now();
-    this.#lastPongAt = clock.now();
+    this.#lastPongAt = peerTime.now();
   }
 
   get state(): ControlState {
@@ -162,7 +164,7 @@ export class ControlSession {
     this.appVersion = seat.appVersion;
     this.resumeSecret = newToken();
     this.#leaseUntil = this.#clock.now() + rollControlLease(Math.random());
-    this.#lastPongAt = this.#clock.now();
+    this.#lastPongAt = this.#peerTime.now();
     this.#listen();
     this.#stopTicking = every(this.#clock, LIMITS.controlPingIntervalMs, () => this.#tick());
   }
@@ -173,7 +175,7 @@ export class ControlSession {
     if (socket === null || !this.#fire('rebound')) return;
     from.#socket = null;
     from.#fire('ended');
-    this.#clock.clearTimeout(this.#graceTimer);
+    this.#peerTime.clearTimeout(this.#graceTimer);
     const old = this.#socket;
     this.#socket = socket;
     this.identity = from.identity;
@@ -181,7 +183,7 @@ export class ControlSession {
     this.appVersion = appVersion;
     this.watermark = from.watermark;
     this.#leaseUntil = this.#clock.now() + rollControlLease(Math.random());
-    this.#lastPongAt = this.#clock.now();
+    this.#lastPongAt = this.#peerTime.now();
     this.#ping = null;
     this.#listen();
     if (old?.open) {
@@ -229,12 +231,11 @@ export class ControlSession {
   }
 
   pong(t: number): { roundTripMs: number } | null {
-    const now = this.#clock.now();
-    this.#lastPongAt = now;
+    this.#lastPongAt = this.#peerTime.now();
     const ping = this.#ping;
     if (ping === null || ping.t !== t) return null;
     this.#ping = null;
-    const roundTripMs = now - ping.at;
+    const roundTripMs = this.#clock.now() - ping.at;
     return roundTripMs <= LIMITS.maxPingRoundTripMs ? { roundTripMs } : null;
   }
 
@@ -262,7 +263,7 @@ export class ControlSession {
     const before = this.#state;
     if (!this.#fire('ended') || before === 'proving') return;
     this.#stopTicking?.();
-    this.#clock.clearTimeout(this.#graceTimer);
+    this.#peerTime.clearTimeout(this.#graceTimer);
     this.#clock.clearTimeout(this.#drainTimer);
     const reasons = END_REASONS[cause];
     const socket = this.#socket;
@@ -316,8 +317,8 @@ export class ControlSession {
       return;
     }
     if (!this.#fire(this.#drained ? 'socket-lost-drained' : 'socket-lost')) return;
-    this.#clock.clearTimeout(this.#graceTimer);
-    this.#graceTimer = this.#clock.setTimeout(() => this.end('orphan-expired'), LIMITS.orphanGraceMs);
+    this.#peerTime.clearTimeout(this.#graceTimer);
+    this.#graceTimer = this.#peerTime.setTimeout(() => this.end('orphan-expired'), LIMITS.orphanGraceMs);
   }
 
   #tick(): void {
@@ -325,7 +326,7 @@ export class ControlSession {
       state: this.#socket === null ? 'orphaned' : this.#state,
       now: this.#clock.now(),
       wallNow: this.#clock.wallNow(),
-      lastPongAt: this.#lastPongAt,
+      silentMs: this.#peerTime.now() - this.#lastPongAt,
       tokenExpiresAt: this.identity.expiresAt,
       leaseUntil: this.#leaseUntil,
     });

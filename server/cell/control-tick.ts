@@ -6,7 +6,8 @@ export interface TickView {
   state: ControlState;
   now: number;
   wallNow: number;
-  lastPongAt: number;
+  /** Since the last pong, in time that counts for peers. */
+  silentMs: number;
   /** Epoch milliseconds. */
   tokenExpiresAt: number;
   leaseUntil: number;
@@ -17,7 +18,7 @@ export type TickAction = 'nothing' | 'silence' | 'auth-expired' | 'lease-expired
 /** `wire` 2.3.7, first match wins; only a control with a socket is looked at (an orphan has its own grace). */
 export function decideTick(view: TickView): TickAction {
   if (view.state !== 'active' && view.state !== 'drain-only') return 'nothing';
-  if (view.now - view.lastPongAt > LIMITS.controlSilenceTimeoutMs) return 'silence';
+  if (view.silentMs > LIMITS.controlSilenceTimeoutMs) return 'silence';
   const expiredFor = view.wallNow - view.tokenExpiresAt;
   if (expiredFor > LIMITS.authExpiryGraceMs) return 'auth-expired';
   if (view.now >= view.leaseUntil) return 'lease-expired';

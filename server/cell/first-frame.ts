@@ -23,23 +23,23 @@ export function decodeText(data: ArrayBuffer): string {
 }
 
 /** Waits for the one text message that says who a peer is; whatever else comes first closes it. */
-export function awaitFirstFrame(clock: Clock, socket: PeerSocket, expected: FirstFrame): void {
+export function awaitFirstFrame(peerTime: Clock, socket: PeerSocket, expected: FirstFrame): void {
   const refuse = (reason: CloseReason) => {
     socket.handle({});
     if (expected.refuse === undefined) socket.close(reason);
     else expected.refuse(reason);
   };
-  const timer = clock.setTimeout(() => refuse(expected.late), expected.deadlineMs ?? LIMITS.firstFrameDeadlineMs);
+  const timer = peerTime.setTimeout(() => refuse(expected.late), expected.deadlineMs ?? LIMITS.firstFrameDeadlineMs);
   socket.handle({
     message(data, isBinary) {
-      clock.clearTimeout(timer);
+      peerTime.clearTimeout(timer);
       // Until the next handlers are put in, nothing more is expected.
       socket.handle({});
       if (isBinary) refuse(expected.binary);
       else expected.text(decodeText(data));
     },
     closed() {
-      clock.clearTimeout(timer);
+      peerTime.clearTimeout(timer);
       expected.gone?.();
     },
   });

@@ -37,7 +37,7 @@ export function beginHandshake(
     session.refuse('relay draining');
     return;
   }
-  awaitFirstFrame(core.clock, socket, {
+  awaitFirstFrame(core.peerTime, socket, {
     late: 'host hello timeout',
     binary: 'host hello must be text',
     text: (text) => readHello(core, session, socket, text, lease),
@@ -150,7 +150,7 @@ function challenge(
     refuse(core, session, 'invalid host public key');
     return;
   }
-  awaitFirstFrame(core.clock, socket, {
+  awaitFirstFrame(core.peerTime, socket, {
     deadlineMs: LIMITS.challengeWindowMs,
     late: 'host proof timeout',
     binary: 'invalid host proof',

@@ -19,7 +19,7 @@ export function receiveHostData(
     core.metrics.attaches.inc({ outcome: reason });
     socket.close(reason);
   };
-  awaitFirstFrame(core.clock, socket, {
+  awaitFirstFrame(core.peerTime, socket, {
     late: 'first frame timeout',
     binary: 'first frame must be text',
     refuse,

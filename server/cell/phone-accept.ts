@@ -33,7 +33,7 @@ export function receivePhone(entrance: Entrance, caller: Caller): void {
   const { core } = entrance;
   const { socket, slot } = caller;
   const knock: Knock = { ...caller, startedAt: core.clock.now() };
-  awaitFirstFrame(core.clock, socket, {
+  awaitFirstFrame(core.peerTime, socket, {
     late: 'first frame timeout',
     binary: 'first frame must be text',
     gone: () => abandoned(core, knock.startedAt, 'first-frame'),
@@ -85,7 +85,7 @@ async function accept({ core, connectionEffects }: Entrance, caller: Knock, cred
   core.metrics.acceptStageSeconds.observe({ stage: 'credential' }, (core.clock.now() - caller.startedAt) / 1_000);
   const accepted = acceptedCredential(opened, tokenHash, reservedUntil, session.leaseExpiresAt);
   const opening = { connId, accepted, session, phone: caller.socket, openedAt: caller.startedAt };
-  admit(core, new Connection(core.clock, connectionEffects, opening), caller.units);
+  admit(core, new Connection(core, connectionEffects, opening), caller.units);
 }
 
 /** Null: the database did not answer, and the phone was told to come again. */

@@ -88,7 +88,7 @@ async function verifyThenAdmit(doors: Doors, request: UpgradeRequest, token: str
   const socket = arrive(doors, request);
   socket.onEnd(unit.release);
   const capabilities = readCapabilities(request.header('x-orca-host-capabilities') ?? '');
-  const session = new ControlSession(core.clock, doors.sessionEffects, {
+  const session = new ControlSession(core, doors.sessionEffects, {
     identity,
     socket,
     capabilities,

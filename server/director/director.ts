@@ -30,7 +30,7 @@ export function createDirector(context: RoleContext): RolePart {
   const locate = createLocate(db, desk, clock);
   const fleet = new Fleet(db, log, metrics, clock);
   const feed = new FleetFeed(db, log, metrics, clock);
-  const mover = new InviteMover({ clock, locate, log, metrics, refusals });
+  const mover = new InviteMover({ clock, peerTime: context.peerTime, locate, log, metrics, refusals });
   let running: { stream: ChangeStream; sweeps: Sweeps } | null = null;
 
   return {

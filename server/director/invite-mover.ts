@@ -39,6 +39,7 @@ interface Phone {
 
 export interface InviteMoverParts {
   clock: Clock;
+  peerTime: Clock;
   locate: Locate;
   log: Logger;
   metrics: Metrics;
@@ -49,7 +50,7 @@ export interface InviteMoverParts {
 type Answer = { frame: string | null; reason: CloseReason };
 
 export class InviteMover {
-  readonly #clock: Clock;
+  readonly #peerTime: Clock;
   readonly #locate: Locate;
   readonly #log: Logger;
   readonly #refusals: Refusals;
@@ -59,8 +60,8 @@ export class InviteMover {
   readonly #phones = new Set<Socket<Phone>>();
   #stopped = false;
 
-  constructor({ clock, locate, log, metrics, refusals }: InviteMoverParts) {
-    this.#clock = clock;
+  constructor({ clock, peerTime, locate, log, metrics, refusals }: InviteMoverParts) {
+    this.#peerTime = peerTime;
     this.#locate = locate;
     this.#log = log;
     this.#refusals = refusals;
@@ -80,7 +81,7 @@ export class InviteMover {
       },
       open: (ws, phone) => {
         this.#phones.add(ws);
-        phone.timer = this.#clock.setTimeout(
+        phone.timer = this.#peerTime.setTimeout(
           () => this.#answer(ws, phone, { frame: null, reason: 'first frame timeout' }),
           LIMITS.firstFrameDeadlineMs,
         );
@@ -88,7 +89,7 @@ export class InviteMover {
       message: (ws, phone, data, isBinary) => this.#read(ws, phone, data, isBinary),
       close: (ws, phone) => {
         this.#phones.delete(ws);
-        this.#clock.clearTimeout(phone.timer);
+        this.#peerTime.clearTimeout(phone.timer);
         phone.gone.abort();
         phone.slot.release();
       },
@@ -119,7 +120,7 @@ export class InviteMover {
 
   #read(ws: Socket<Phone>, phone: Phone, data: ArrayBuffer, isBinary: boolean): void {
     if (phone.stage !== 'silent') return;
-    this.#clock.clearTimeout(phone.timer);
+    this.#peerTime.clearTimeout(phone.timer);
     // From here on the lane bounds what it takes: a slow database must not turn away whoever dials next.
     phone.slot.release();
     const read = isBinary ? null : phoneFrames.read(Buffer.from(data).toString());

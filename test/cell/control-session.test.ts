@@ -4,17 +4,21 @@ import { LIMITS } from '../../contract/index.ts';
 import { type Accepted, Connection } from '../../server/cell/connection.ts';
 import { type ControlClose, ControlSession } from '../../server/cell/control-session.ts';
 import type { EndCause } from '../../server/cell/control-states.ts';
+import type { Clock } from '../../server/clock.ts';
+import { PeerTime } from '../../server/peer-time.ts';
 import { HandClock } from '../support/hand-clock.ts';
 import { MemorySocket } from './support/memory-socket.ts';
 
 class Host {
   readonly clock: HandClock;
+  readonly peerTime: Clock;
   readonly ends: EndCause[] = [];
   readonly closes: ControlClose[] = [];
   readonly sockets: MemorySocket[] = [];
 
-  constructor(clock = new HandClock()) {
+  constructor(clock = new HandClock(), peerTime: Clock = clock) {
     this.clock = clock;
+    this.peerTime = peerTime;
   }
 
   identity(lifeMs = 300_000) {
@@ -31,7 +35,7 @@ class Host {
     const socket = new MemorySocket();
     this.sockets.push(socket);
     const session = new ControlSession(
-      this.clock,
+      { clock: this.clock, peerTime: this.peerTime },
       {
         message: () => {},
         tick: () => {},
@@ -64,7 +68,7 @@ class Host {
     const connId = `conn-${session.connections.size}`;
     const opened = { connId, accepted, session, phone: phone.peer, openedAt: this.clock.now() };
     const ended = (connection: Connection) => session.letGo(connection.connId);
-    const connection = new Connection(this.clock, { ended }, opened);
+    const connection = new Connection({ clock: this.clock, peerTime: this.peerTime }, { ended }, opened);
     session.hold(connection);
     connection.awaitHost();
     return { connection, phone };
@@ -90,6 +94,22 @@ describe('a control session', () => {
     expect(session.pong(Number(ping?.t))).toBeNull();
     host.clock.advance(15_000);
     expect(socket.frames('ping')).toHaveLength(2);
+  });
+
+  it('does not take a stop of its own process for silence, nor for an orphan that stays away', () => {
+    const clock = new HandClock();
+    const host = new Host(clock, new PeerTime(clock, (run) => run()));
+    const { session, socket } = host.seated();
+    clock.advance(70_000);
+    clock.sleep(600_000);
+    expect(socket.closed).toBeNull();
+    expect(socket.frames('ping')).toHaveLength(5);
+    clock.advance(30_000);
+    expect(socket.closed).toEqual({ code: 4408, reason: 'control silence timeout' });
+    clock.sleep(600_000);
+    expect(session.state).toBe('orphaned');
+    clock.advance(30_000);
+    expect(host.ends).toEqual(['orphan-expired']);
   });
 
   it('gives a silent socket up after 75 s and is an orphan then, for 30 s', () => {

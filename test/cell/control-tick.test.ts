@@ -8,7 +8,7 @@ const view = (over: Partial<TickView>): TickView => ({
   state: 'active',
   now,
   wallNow,
-  lastPongAt: now - 15_000,
+  silentMs: 15_000,
   tokenExpiresAt: wallNow + 60_000,
   leaseUntil: now + 3_600_000,
   ...over,
@@ -17,8 +17,8 @@ const view = (over: Partial<TickView>): TickView => ({
 describe('the 15 s tick of a control (wire 2.3.7)', () => {
   it.each<[string, Partial<TickView>, ReturnType<typeof decideTick>]>([
     ['pings a healthy control', {}, 'ping'],
-    ['pings at exactly 75 s of silence', { lastPongAt: now - LIMITS.controlSilenceTimeoutMs }, 'ping'],
-    ['gives up after more than 75 s of silence', { lastPongAt: now - LIMITS.controlSilenceTimeoutMs - 1 }, 'silence'],
+    ['pings at exactly 75 s of silence', { silentMs: LIMITS.controlSilenceTimeoutMs }, 'ping'],
+    ['gives up after more than 75 s of silence', { silentMs: LIMITS.controlSilenceTimeoutMs + 1 }, 'silence'],
     ['notices an expired token', { tokenExpiresAt: wallNow }, 'token-expired'],
     ['pings on while drain-only', { state: 'drain-only', tokenExpiresAt: wallNow - 1 }, 'ping'],
     [
@@ -29,8 +29,8 @@ describe('the 15 s tick of a control (wire 2.3.7)', () => {
     ['then lets it go', { tokenExpiresAt: wallNow - LIMITS.authExpiryGraceMs - 1 }, 'auth-expired'],
     ['lets a drain-only one go too', { state: 'drain-only', tokenExpiresAt: wallNow - 60_001 }, 'auth-expired'],
     ['ends with its lease', { leaseUntil: now }, 'lease-expired'],
-    ['leaves an orphan to its grace', { state: 'orphaned', lastPongAt: 0, leaseUntil: 0 }, 'nothing'],
-    ['has nothing to say to an unproved control', { state: 'proving', lastPongAt: 0 }, 'nothing'],
+    ['leaves an orphan to its grace', { state: 'orphaned', silentMs: now, leaseUntil: 0 }, 'nothing'],
+    ['has nothing to say to an unproved control', { state: 'proving', silentMs: now }, 'nothing'],
   ])('%s', (_name, over, action) => {
     expect(decideTick(view(over))).toBe(action);
   });

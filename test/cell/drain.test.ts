@@ -73,7 +73,7 @@ interface Seated {
 
 function arrive(host = newHost()): Seated {
   const socket = new MemorySocket();
-  const session = new ControlSession(clock, sessionEffects(core, new ControlMessages(core)), {
+  const session = new ControlSession(core, sessionEffects(core, new ControlMessages(core)), {
     identity: { ...host, profileId: 'p', organizationId: null, expiresAt: clock.wallNow() + 86_400_000 },
     socket: socket.peer,
     capabilities: new Set(),
@@ -389,7 +389,7 @@ describe('whatever is ordered, taken back and ordered again', () => {
       };
       const identity = { ...newHost(), profileId: 'p', organizationId: null, expiresAt: ticking.wallNow() + 1e9 };
       const start = { identity, socket: socket.peer, capabilities: new Set<never>(), watermark: 1 };
-      const session = new ControlSession(ticking, effects, start);
+      const session = new ControlSession(this.own, effects, start);
       session.activate({ epoch: 1, generation: 1, appVersion: '1' });
       seats.seat(session);
       this.all.push({ session, socket, retired: false });

@@ -67,7 +67,7 @@ async function seat(epoch = 1): Promise<Seated> {
   );
   const socket = new MemorySocket();
   const session = new ControlSession(
-    clock,
+    core,
     {
       message: () => {},
       tick: (ticked) => core.leases.renewIfDue(ticked),
@@ -278,7 +278,7 @@ describe('changes (04, change stream)', () => {
     const { identity } = host.session;
     const effects = { message: () => {}, tick: () => {}, closed: () => {}, ended: () => {} };
     const start = { identity, socket: socket.peer, capabilities: new Set<never>(), watermark: 2 };
-    const proved = new ControlSession(clock, effects, start);
+    const proved = new ControlSession(core, effects, start);
     const activating = activate(core, proved, socket.peer, {
       frame: {
         type: 'host-hello',

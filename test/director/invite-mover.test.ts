@@ -2,8 +2,9 @@ import pg from 'pg';
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test, vi } from 'vitest';
 import { WebSocket } from 'ws';
 import { newToken } from '../../contract/credentials.ts';
-import { type Clock, systemClock } from '../../server/clock.ts';
+import { LIMITS } from '../../contract/limits.ts';
 import type { RunningProcess } from '../../server/run.ts';
+import { JumpClock } from '../acceptance/support/jump-clock.ts';
 import { type FreshDatabase, freshDatabase } from '../support/database.ts';
 import {
   installedToken,
@@ -22,9 +23,7 @@ let director: RunningProcess;
 let home: KnownCell;
 let host: string;
 let source = 0;
-let haste = 1;
-/** The machine's clock; a test may hurry it. */
-const clock: Clock = { ...systemClock, setTimeout: (callback, ms) => systemClock.setTimeout(callback, ms / haste) };
+const clock = new JumpClock();
 
 beforeAll(async () => {
   [database, keys] = await Promise.all([freshDatabase(), startKeyServer()]);
@@ -43,7 +42,6 @@ beforeEach(async () => {
 });
 const open = new Set<WebSocket>();
 afterEach(() => {
-  haste = 1;
   for (const socket of open) socket.terminate();
   open.clear();
 });
@@ -149,8 +147,8 @@ describe('/v1/connect on a director (wire 1.5)', () => {
   });
 
   test('no first frame within 2 s: closed 4401, no hello', async () => {
-    haste = 20;
     const phone = await dial();
+    clock.jump(LIMITS.firstFrameDeadlineMs);
     expect(await phone.closed).toEqual({ code: 4401, reason: 'first frame timeout' });
     expect(phone.frames).toEqual([]);
   });

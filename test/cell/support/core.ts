@@ -50,6 +50,7 @@ export function startCore(databaseUrl: string, clock: Clock, over: Partial<CellC
     reports: 0,
     identity: { cellId: 'c1', region: 'us-central1', incarnation: randomUUID(), startedAt: new Date(), ...over },
     clock,
+    peerTime: clock,
     db,
     log,
     metrics: createCellMetrics(metrics, {
