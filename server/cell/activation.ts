@@ -113,6 +113,7 @@ function seat(
     core.leases.keep(session);
     core.metrics.authentications.inc({ outcome: 'seated' });
   }
+  core.seatLog.joined(base ?? session);
   core.seats.forgetCloseReason(session.host);
   acknowledge(base ?? session, socket);
 }

@@ -10,6 +10,7 @@ import type { HostQueue } from './host-queue.ts';
 import type { LeaseKeeper } from './lease-keeper.ts';
 import type { Limiter } from './limiter.ts';
 import type { Seats } from './seats.ts';
+import type { SeatLog } from './seat-log.ts';
 import type { Splicer } from './splicer.ts';
 
 /** Who this process is to the database: one incarnation of one cell. */
@@ -33,6 +34,7 @@ export interface CellCore {
   readonly tokens: RelayTokenVerifier;
   readonly seats: Seats;
   readonly activations: HostQueue;
+  readonly seatLog: SeatLog;
   readonly leases: LeaseKeeper;
   readonly orders: CellOrders;
   readonly drain: Drain;

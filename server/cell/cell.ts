@@ -21,6 +21,7 @@ import type { PeerSocket } from './peer-socket.ts';
 import { registerDirectorOnly, registerSocketRoutes } from './routes.ts';
 import { Seats } from './seats.ts';
 import { connectionEffects, sessionEffects } from './session-effects.ts';
+import { SeatLog } from './seat-log.ts';
 import { Splicer } from './splicer.ts';
 import { Units } from './units.ts';
 
@@ -168,6 +169,7 @@ class Cell implements RolePart {
       leases: new LeaseKeeper(() => core),
       orders: new CellOrders(() => core),
       drain: new Drain(() => core),
+      seatLog: new SeatLog(clock, identity.incarnation),
       splicer: () => this.#splicer as Splicer,
       watermark: () => this.#units.inclusionWatermark,
       serviceCaller: (token) =>

@@ -28,8 +28,10 @@ export interface SessionEffects {
   message(session: ControlSession, socket: PeerSocket, data: ArrayBuffer, isBinary: boolean): void;
   /** A socket of the session has closed, or the session has come to its end. */
   closed(session: ControlSession, close: ControlClose): void;
+  /** Its state has changed by something other than taking its seat, a new socket in it, or the end. */
+  stepped(session: ControlSession): void;
   /** Once, after its socket and its phones were let go. */
-  ended(session: ControlSession, cause: EndCause): void;
+  ended(session: ControlSession, end: SessionEnd): void;
   tick(session: ControlSession): void;
 }
 
@@ -37,6 +39,14 @@ export interface ControlClose {
   code: number;
   reason: string;
   cause: EndCause | 'socket-lost' | 'rebound' | 'refused';
+}
+
+export interface SessionEnd {
+  cause: EndCause;
+  /** As its last socket was closed, or would have been. */
+  closeCode: number;
+  /** The socket that it closes, which may take a second; null if none was left. */
+  closing: PeerSocket | null;
 }
 
 export interface SessionStart {
@@ -47,6 +57,8 @@ export interface SessionStart {
   watermark: number;
 }
 
+/** By whoever seats the session or gives it a new socket, and by its end. */
+const TOLD_OTHERWISE: ReadonlySet<ControlEvent> = new Set<ControlEvent>(['activated', 'rebound', 'ended']);
 const NO_CONNECTIONS: ReadonlyMap<string, Connection> = new Map();
 
 /**
@@ -70,6 +82,7 @@ export class ControlSession {
   #state: ControlState = 'proving';
   #socket: PeerSocket | null;
   #drained = false;
+  #lostCode = 0;
   #leaseUntil = 0;
   #lastPongAt: number;
   #ping: { t: number; at: number } | null = null;
@@ -276,7 +289,8 @@ export class ControlSession {
     for (const connection of [...this.connections.values()]) {
       connection.end(connection.active ? reasons.spliced : reasons.pending);
     }
-    this.#effects.ended(this, cause);
+    const closeCode = reasons.control === null ? this.#lostCode : CLOSE_REASONS[reasons.control];
+    this.#effects.ended(this, { cause, closeCode, closing: socket });
   }
 
   /** For a control that has not proved itself: says why it is refused. */
@@ -311,6 +325,7 @@ export class ControlSession {
   }
 
   #lostSocket(code: number, reason: string): void {
+    this.#lostCode = code;
     this.#effects.closed(this, { code, reason, cause: 'socket-lost' });
     if (code === 1000 && isHostCloseReason(reason)) {
       this.end('signed-out');
@@ -353,7 +368,9 @@ export class ControlSession {
   #fire(event: ControlEvent): boolean {
     const next = CONTROL_TRANSITIONS[this.#state][event];
     if (next === null) return false;
+    const changed = next !== this.#state;
     this.#state = next;
+    if (changed && !TOLD_OTHERWISE.has(event)) this.#effects.stepped(this);
     return true;
   }
 }

@@ -3,7 +3,7 @@ import { hostDigest, type LogEntry } from '../log.ts';
 import type { CellCore } from './cell-core.ts';
 import type { ConnectionEffects } from './connection.ts';
 import type { ControlMessages } from './control-messages.ts';
-import type { ControlClose, ControlSession, SessionEffects } from './control-session.ts';
+import type { ControlClose, ControlSession, SessionEffects, SessionEnd } from './control-session.ts';
 import type { EndCause } from './control-states.ts';
 import { releaseInvite } from './phone-accept.ts';
 
@@ -28,8 +28,11 @@ export function sessionEffects(core: CellCore, messages: ControlMessages): Sessi
       core.log.info(closeEntry(core, session, close));
       if (IN_DUE_TIME.has(close.cause) && session.connections.size > 0) reportForcedClose(core, session, close);
     },
-    ended(session, cause) {
+    stepped: (session) => core.seatLog.stateChanged(session),
+    ended(session, end) {
+      const { cause } = end;
       core.metrics.sessionEnds.inc({ cause });
+      leaveLog(core, session, end);
       core.seats.unseat(session);
       core.leases.forget(session);
       core.drain.noteLeft();
@@ -54,6 +57,14 @@ export function connectionEffects(core: CellCore): ConnectionEffects {
       }
     },
   };
+}
+
+/** Not before its socket has closed; a successor's join says the rest. */
+function leaveLog(core: CellCore, session: ControlSession, { cause, closeCode, closing }: SessionEnd): void {
+  if (cause === 'new-generation') return;
+  const leave = () => core.seatLog.left(session, closeCode);
+  if (closing === null) leave();
+  else closing.onEnd(leave);
 }
 
 function closeEntry(core: CellCore, session: ControlSession, close: ControlClose): LogEntry {

@@ -40,7 +40,8 @@ class Host {
         message: () => {},
         tick: () => {},
         closed: (_session, close) => this.closes.push(close),
-        ended: (_session, cause) => this.ends.push(cause),
+        stepped: () => {},
+        ended: (_session, { cause }) => this.ends.push(cause),
       },
       { identity: this.identity(lifeMs), socket: socket.peer, capabilities: new Set(), watermark: 1 },
     );

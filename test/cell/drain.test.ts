@@ -382,6 +382,7 @@ describe('whatever is ordered, taken back and ordered again', () => {
         message: () => {},
         tick: () => {},
         closed: () => {},
+        stepped: () => {},
         ended: (session: ControlSession) => {
           seats.unseat(session);
           drain.noteLeft();

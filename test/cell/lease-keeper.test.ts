@@ -72,7 +72,8 @@ async function seat(epoch = 1): Promise<Seated> {
       message: () => {},
       tick: (ticked) => core.leases.renewIfDue(ticked),
       closed: () => {},
-      ended: (ended, cause) => {
+      stepped: () => {},
+      ended: (ended, { cause }) => {
         ends.push([ended.host.userId, cause]);
         core.leases.forget(ended);
       },
@@ -276,7 +277,7 @@ describe('changes (04, change stream)', () => {
     const host = await seat();
     const socket = new MemorySocket();
     const { identity } = host.session;
-    const effects = { message: () => {}, tick: () => {}, closed: () => {}, ended: () => {} };
+    const effects = { message: () => {}, tick: () => {}, closed: () => {}, stepped: () => {}, ended: () => {} };
     const start = { identity, socket: socket.peer, capabilities: new Set<never>(), watermark: 2 };
     const proved = new ControlSession(core, effects, start);
     const activating = activate(core, proved, socket.peer, {

@@ -9,6 +9,8 @@ import { HostQueue } from '../../../server/cell/host-queue.ts';
 import { LeaseKeeper } from '../../../server/cell/lease-keeper.ts';
 import { Limiter } from '../../../server/cell/limiter.ts';
 import { Seats } from '../../../server/cell/seats.ts';
+import { modeGauges } from '../../../server/cell/mode-metrics.ts';
+import { SeatLog } from '../../../server/cell/seat-log.ts';
 import { Splicer } from '../../../server/cell/splicer.ts';
 import { Units } from '../../../server/cell/units.ts';
 import type { Clock } from '../../../server/clock.ts';
@@ -44,11 +46,18 @@ export function startCore(databaseUrl: string, clock: Clock, over: Partial<CellC
   const units = new Units(null);
   const splicer = new Splicer({ clock, metrics, pausing: false });
   const core: TestCore = {
+  const identity = {
+    cellId: 'c1',
+    region: 'us-central1',
+    incarnation: randomUUID(),
+    startedAt: new Date(),
+    ...over,
+  };
     lines,
     registry: metrics.registry,
     stoodDown: 0,
     reports: 0,
-    identity: { cellId: 'c1', region: 'us-central1', incarnation: randomUUID(), startedAt: new Date(), ...over },
+    identity,
     clock,
     peerTime: clock,
     db,
@@ -64,6 +73,7 @@ export function startCore(databaseUrl: string, clock: Clock, over: Partial<CellC
     seats,
     activations: new HostQueue(clock, LIMITS.activationWaitMs, 8),
     background: new Limiter(4, 1_000),
+    seatLog: new SeatLog(clock, identity.incarnation),
     leases: new LeaseKeeper(() => core),
     orders: new CellOrders(() => core),
     drain: new Drain(() => core),
