@@ -65,6 +65,8 @@ export const LIMITS = {
   /** A holder of a trip slot that has not said so for this long holds none. */
   tripSlotTtlMs: 10 * 60_000,
   ledgerBatchRows: 500,
+  /** How often the ledger stamps at most that a host seated from memory is active. */
+  seatStampIntervalMs: 3_600_000,
   /** How long a cell counts as set apart for the replacement of its process. */
   rollStampTtlMs: 2 * 3_600_000,
   /** How long changes of state are kept for readers. */

@@ -54,6 +54,53 @@ export interface CellRow {
   draining: boolean;
 }
 
+export interface HostLease {
+  cell_id: string;
+  epoch: number;
+  state: 'granted' | 'active' | 'retiring';
+  incarnation: string | null;
+  generation: number | null;
+  units: number;
+  expires_at: number;
+  retire_until: number | null;
+}
+
+/** What Postgres knows of a host. Its home may be a cell that is no longer registered: then url, region and mode are null. */
+export interface HostRow {
+  user_id: string;
+  relay_host_id: string;
+  cell_id: string;
+  epoch: number;
+  cell_url: string | null;
+  region: string | null;
+  admit_mode: AdmitMode | null;
+  last_activity_at: number;
+  unattached_since: number | null;
+  preferred_region: string | null;
+  /** Expired ones too, until a sweep takes them. */
+  leases: HostLease[];
+  /** The open one. */
+  migration: {
+    epoch: number;
+    source_cell: string;
+    target_cell: string;
+    pinned: boolean;
+    registered: boolean;
+    opened_at: number;
+  } | null;
+  read_at: number;
+}
+
+export interface RecordedSeat {
+  user_id: string;
+  relay_host_id: string;
+  /** `stale`: the row has a higher epoch, or this one on another cell: the seat is to be demoted. `busy`: send it again. */
+  result: 'recorded' | 'stale' | 'busy';
+  /** The row as it is now; null when busy. */
+  cell_id: string | null;
+  epoch: number | null;
+}
+
 export interface ChangeCursor {
   /** The server's timeline: ids of another timeline may repeat. */
   timeline: number;
@@ -146,6 +193,27 @@ export interface RenewedLease {
   outcome: 'renewed' | 'retiring' | 'control_activity_not_found' | 'lease_lock_unavailable' | 'stale_cell_incarnation';
   lease_expires_at: number | null;
   retire_until: number | null;
+}
+
+export interface ReregisteredControl {
+  user_id: string;
+  relay_host_id: string;
+  epoch: number;
+  generation: number;
+  /**
+   * `active`: it has its lease. Refused by the row: `no_assignment`, `behind` (the ledger has yet to record this seat),
+   * `wrong_cell`, `wrong_epoch`. `superseded`: a newer control of the host here holds the lease. `busy`: try again.
+   */
+  outcome:
+    | 'active'
+    | 'no_assignment'
+    | 'behind'
+    | 'wrong_cell'
+    | 'wrong_epoch'
+    | 'superseded'
+    | 'busy'
+    | 'stale_cell_incarnation';
+  lease_expires_at: number | null;
 }
 
 export interface DrainOrder {
@@ -265,6 +333,10 @@ export interface RelayFunctions {
   sweep_changes: Value<{ max_rows?: number }, number>;
   sweep_dead_cells: Value<{ max_rows?: number }, number>;
   sweep_migrations: Value<{ max_rows?: number }, number>;
+  /** One row at most with `user_id`; without it one for each account that has a host of this id. */
+  host_row: Rows<{ relay_host_id: string; user_id?: string | null }, HostRow>;
+  /** At most `ledgerBatchRows`; answered in order of host and epoch. */
+  record_seats: Rows<{ rows: (Host & { cell_id: string; epoch: number })[] }, RecordedSeat>;
 
   register_cell: Value<
     {
@@ -293,6 +365,10 @@ export interface RelayFunctions {
     Host & Caller & { epoch: number; generation: number; close_reason?: string | null },
     'released' | 'not_held' | 'stale_cell_incarnation'
   >;
+  /** At most `renewalBatchRows`, an answer each. */
+  reregister_controls: Rows<Caller & { controls: LeaseRenewal[] }, ReregisteredControl>;
+  record_effective_mode: Value<Caller & { mode: AdmitMode }, 'ok' | 'stale_cell_incarnation'>;
+  claim_trip_slot: Value<Caller & { slots: number }, 'granted' | 'full' | 'busy' | 'stale_cell_incarnation'>;
   /** One row; none for a cell that is not registered. */
   cell_orders: Rows<Caller, CellOrdersResult>;
 

@@ -67,9 +67,9 @@ const effects = [
     ],
     ['a completion is not told', '\'{"state": "completed"}\', p_now);', '\'{"state": "opened"}\', p_now);'],
   ),
-  ...inFile('seats/activate_control.sql', [
+  ...inFile('seats/attach_control.sql', [
     'an attach marks nothing',
-    'perform relay.settle_migration(v_row.user_id, v_row.relay_host_id, v_now);',
+    'perform relay.settle_migration(p_row.user_id, p_row.relay_host_id, p_now);',
     'null;',
   ]),
   ...inFile('seats/release_lease.sql', [

@@ -1,5 +1,5 @@
 -- open_connection: every row of its table and of seat_for_phone; credential_owner (S8, S9, S16, S26; wire 2.4, 2.10).
-select plan(43);
+select plan(50);
 
 create function pg_temp.h(name text) returns text language sql as $$ select rpad(translate(name, ' ''', '__'), 43, '_') $$;
 create function pg_temp.at(clock text) returns timestamptz language sql as $$ select ('2030-01-01 ' || clock || '+00')::timestamptz $$;
@@ -116,4 +116,22 @@ update relay.invite set expires_at = relay.now() + interval '1 minute', consumed
 select is(array[(pg_temp.open('spare')).outcome, (pg_temp.open('invite')).outcome], array['unknown_credential', 'unknown_credential'],
   'invalidated and consumed invites are spent');
 select is(array[pg_temp.owner('spare', 'invite'), pg_temp.owner('invite', 'invite')], array[null, null]::text[], 'S20 nobody''s, both');
+
+-- a reserve cell: the row trails the seat
+select relay_v1.register_cell('cell-a', 'https://a', 'here', 100);
+insert into relay.device (user_id, relay_host_id, relay_device_id, current_hash, version, resume_expires_at, installed_at)
+values ('user-3', 'hostCCCCCCCCCCCC', 'phone', pg_temp.h('third'), 1, relay.now() + interval '1 day', relay.now());
+create function pg_temp.third(seats jsonb) returns text language sql as $$
+  select concat_ws(' ', r.outcome, r.epoch, r.lease_expires_at - relay.now()) from pg_temp.open('third', seats, host => 'hostCCCCCCCCCCCC') r
+$$;
+select is(pg_temp.third('[{"user_id": "user-3", "epoch": 5}]'), 'not_here', 'a db cell serves no seat that the row does not name');
+update relay.cell set admit_mode = 'reserve';
+select is(pg_temp.third('[{"user_id": "user-3", "epoch": 5}]'), 'opened 5 00:01:30', 'a reserve cell serves a host that has no row yet, at the epoch of its seat');
+select is(pg_temp.third('[]'), 'not_here', 'not one that is not here');
+insert into relay.assignment (user_id, relay_host_id, cell_id, epoch, last_activity_at) values ('user-3', 'hostCCCCCCCCCCCC', 'cell-b', 4, relay.now());
+select is(pg_temp.third('[{"user_id": "user-3", "epoch": 5}]'), 'opened 5 00:01:30', 'and one whose row still names another cell, at a lower epoch');
+select is(pg_temp.third('[{"user_id": "user-3", "epoch": 4}]'), 'not_here', 'P2: not at the epoch that another cell has');
+select is(pg_temp.third('[{"user_id": "user-3", "epoch": 3}]'), 'not_here', 'nor at a lower one');
+update relay.assignment set cell_id = 'cell-a', epoch = 6 where user_id = 'user-3';
+select is(pg_temp.third('[{"user_id": "user-3", "epoch": 5}]'), 'not_here', 'nor below a row of its own');
 select * from finish();

@@ -1,6 +1,6 @@
 -- record_seats (03, ledger; 28, P2).
 \ir helpers/fleet.sql
-select plan(21);
+select plan(31);
 
 create function pg_temp.record(variadic seats text[]) returns text language sql as $$
   select string_agg(r.relay_host_id || ' ' || r.result, ', ') from relay_v1.record_seats((
@@ -12,7 +12,8 @@ create function pg_temp.row_of(host text) returns text language sql as $$
 $$;
 
 select test_clock.freeze('2030-01-01 00:00:00+00');
-select relay_v1.register_cell(n, 'https://' || n, 'here', 100) from unnest(array['x', 'y']) n;
+select relay_v1.register_cell('x', 'https://x', 'here', 100, 1000, 10);
+select relay_v1.register_cell('y', 'https://y', 'here', 100);
 select pg_temp.beat(n) from unnest(array['x', 'y']) n;
 
 select throws_ok($$ select relay_v1.record_seats('{}') $$, 'RL001', null, 'an array is needed');
@@ -41,4 +42,32 @@ select is((select count(*) from relay.change c where c.relay_host_id = 'moved'),
 
 select throws_ok($$ select relay_v1.record_seats('[{"user_id": "u", "relay_host_id": "h", "epoch": 5}]') $$, 'RL001', null, 'a seat without a cell');
 select throws_ok($$ select relay_v1.record_seats('[{"user_id": "u", "relay_host_id": "h", "cell_id": "x", "epoch": 0}]') $$, 'RL001', null, 'a seat without an epoch');
+-- the row as it is, so that a stale seat can be demoted and the floor raised without another read
+select is((select concat_ws(' ', r.result, r.cell_id, r.epoch) from relay_v1.record_seats('[{"user_id": "user", "relay_host_id": "moved", "cell_id": "x", "epoch": 7}]') r), 'stale y 7', 'a stale seat is answered with its row');
+select is((select concat_ws(' ', r.result, r.cell_id, r.epoch) from relay_v1.record_seats('[{"user_id": "user", "relay_host_id": "moved", "cell_id": "x", "epoch": 8}]') r), 'recorded x 8', 'and a recorded one');
+
+-- the stamp of activity, at most once an hour
+create function pg_temp.active(host text) returns text language sql as $$
+  select concat_ws(' ', relay.now() - a.last_activity_at) from relay.assignment a where a.relay_host_id = host
+$$;
+select test_clock.advance('1 h');
+select pg_temp.record('moved y 7');
+select is(pg_temp.active('moved'), '01:00:00', 'a stale seat is no activity');
+update relay.assignment set last_activity_at = relay.now() - interval '59 min 59 s' where relay_host_id = 'moved';
+select is(pg_temp.record('moved x 8'), 'moved recorded', 'a seat that the row has');
+select is(pg_temp.active('moved'), '00:59:59', 'is not stamped within an hour');
+select test_clock.advance('1 s');
+select pg_temp.record('moved x 8');
+select is(pg_temp.active('moved'), '00:00:00', 'and is after it');
+select is((select count(*) from relay.change c where c.relay_host_id = 'moved' and c.kind = 'recorded'), 1::bigint, 'which is no change of where it belongs');
+-- so a host that has been seated from memory for days is not dormant when its cell dies (03, rule 2)
+select test_clock.advance('23 h');
+select pg_temp.record('moved x 8');
+select test_clock.advance('2 h');
+select pg_temp.live_on(75, 'y');
+select is(pg_temp.ask('moved', floor => 8), 'unavailable home-unavailable unheard', 'a host seated from memory is not dormant two hours after its cell fell silent');
+select test_clock.advance('22 h');
+select pg_temp.live_on(75, 'y');
+select is(pg_temp.ask('moved', floor => 8), 'granted dormant y 9 from x', 'but after 24 h');
+select is(pg_temp.changes('moved'), 'recorded y x 8, moved x y 9 dormant', 'as the log says');
 select * from finish();

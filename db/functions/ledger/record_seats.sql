@@ -1,17 +1,20 @@
 -- Writes seats that a director booked, or read from a feed, into the rows of their hosts: only where the epoch is strictly
 -- higher than the row's. The rows that are behind are found first; the others, which are nearly all, are not locked.
--- Caller: director, the ledger; at most 500 rows. Locks: the rows that are behind, in (user_id, relay_host_id) order; one
--- that somebody else holds, or is making, is passed over.
+-- A row that says so already and shows no activity for an hour is stamped: a seat is activity, and one that was admitted
+-- from memory has no lease to show it.
+-- Caller: director, the ledger and its reconcile; at most 500 rows. Locks: the rows that are behind or due for a stamp, in
+-- (user_id, relay_host_id) order; one that somebody else holds, or is making, is passed over.
 -- Results: recorded (the row says so now, or did already), stale (the row has a higher epoch, or this one on another cell:
--- that seat is to be demoted), busy (locked: send it again).
+-- that seat is to be demoted), busy (locked: send it again). With the row as it is now; null when busy.
 create or replace function relay_v1.record_seats(rows jsonb)
-returns table (user_id text, relay_host_id text, result text)
+returns table (user_id text, relay_host_id text, result text, cell_id text, epoch bigint)
 language plpgsql
 security definer
 set search_path = relay, pg_temp
 as $$
 declare
   v_seat record;
+  v_row relay.assignment;
   v_now timestamptz;
 begin
   if jsonb_typeof(record_seats.rows) is distinct from 'array'
@@ -40,15 +43,23 @@ begin
       elsif v_seat.row_epoch is not null or not relay.record_first_seat(
         v_seat.user_id, v_seat.relay_host_id, v_seat.cell_id, v_seat.epoch, v_now) then
         result := 'busy';
+        cell_id := null;
+        epoch := null;
         return next;
         continue;
       end if;
     end if;
     -- as it is now: of two directors that booked one epoch the first writer wins
-    select case when a.epoch = v_seat.epoch and a.cell_id = v_seat.cell_id then 'recorded' else 'stale' end
-    into result
-    from relay.assignment a
+    select a.* into v_row from relay.assignment a
     where a.user_id = v_seat.user_id and a.relay_host_id = v_seat.relay_host_id;
+    cell_id := v_row.cell_id;
+    epoch := v_row.epoch;
+    if (v_row.cell_id, v_row.epoch) = (v_seat.cell_id, v_seat.epoch) then
+      result := 'recorded';
+      perform relay.stamp_seat(v_row, coalesce(v_now, relay.now()));
+    else
+      result := 'stale';
+    end if;
     return next;
   end loop;
 end

@@ -23,6 +23,7 @@ as $$
     when 'verdictMinFeedCells' then 6
     when 'tripSlotTtlMs' then 600000
     when 'ledgerBatchRows' then 500
+    when 'seatStampIntervalMs' then 3600000
     when 'changeRetentionMs' then 900000
     when 'controlUnits' then 1
     when 'reservedHostControls' then 100

@@ -1,5 +1,4 @@
--- A host has proven itself on a cell: checks its seat once more and makes its lease active. Forgets why it closed
--- last, and that it was unattached. A migration that brought it here is marked, and completed if its old seat is gone.
+-- A host has proven itself on a cell: checks its seat once more and makes its lease active (attach_control).
 -- Caller: cell, after the proof, and to take a lease again that a renewal did not find. Locks: the host's row (≤ 500 ms),
 -- then its lease, then its migration.
 -- Outcomes: active, wrong_cell, wrong_epoch, no_assignment, stale_cell_incarnation, busy.
@@ -14,7 +13,6 @@ set lock_timeout = '500ms'
 as $$
 declare
   v_row relay.assignment;
-  v_now timestamptz;
   v_expires_at timestamptz;
 begin
   if num_nulls(activate_control.incarnation, activate_control.epoch, activate_control.generation,
@@ -35,21 +33,8 @@ begin
     elsif v_row.epoch <> activate_control.epoch then
       return ('wrong_epoch', null)::relay_v1.activate_control_result;
     end if;
-    v_now := relay.now();
-    insert into relay.lease as l (user_id, relay_host_id, cell_id, epoch, incarnation, generation, state, units,
-      inclusion_watermark, expires_at)
-    values (v_row.user_id, v_row.relay_host_id, v_row.cell_id, v_row.epoch, activate_control.incarnation,
-      activate_control.generation, 'active', relay.limit_of('controlUnits'), activate_control.inclusion_watermark,
-      v_now + relay.span_of('renewedLeaseMs'))
-    on conflict on constraint lease_pkey do update
-    set epoch = excluded.epoch, incarnation = excluded.incarnation, generation = excluded.generation,
-      state = excluded.state, units = excluded.units, inclusion_watermark = excluded.inclusion_watermark,
-      expires_at = greatest(l.expires_at, excluded.expires_at), retire_until = null
-    returning l.expires_at into v_expires_at;
-    update relay.assignment a
-    set last_activity_at = v_now, unattached_since = null, last_close_reason = null, last_close_reason_at = null
-    where a.user_id = v_row.user_id and a.relay_host_id = v_row.relay_host_id;
-    perform relay.settle_migration(v_row.user_id, v_row.relay_host_id, v_now);
+    v_expires_at := relay.attach_control(v_row, activate_control.incarnation, activate_control.generation,
+      relay.limit_of('controlUnits')::int, activate_control.inclusion_watermark, relay.now());
     return ('active', v_expires_at)::relay_v1.activate_control_result;
   exception
     when lock_not_available or deadlock_detected then
