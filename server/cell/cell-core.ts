@@ -3,6 +3,7 @@ import type { Database } from '../database.ts';
 import type { Logger } from '../log.ts';
 import type { ServiceIdentity } from '../service-token.ts';
 import type { AssignmentLease, LeaseClass, RelayTokenVerifier } from '../tokens.ts';
+import type { AdmitModes } from './admit-modes.ts';
 import type { CellMetrics } from './cell-metrics.ts';
 import type { CellOrders } from './cell-orders.ts';
 import type { Drain } from './drain.ts';
@@ -38,6 +39,7 @@ export interface CellCore {
   readonly leases: LeaseKeeper;
   readonly orders: CellOrders;
   readonly drain: Drain;
+  readonly modes: AdmitModes;
   /** Calls that nobody waits for: releases, re-acquisitions. */
   readonly background: Limiter;
   splicer(): Splicer;

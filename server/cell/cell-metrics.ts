@@ -1,4 +1,5 @@
 import type { Metrics } from '../metrics.ts';
+import { createModeMetrics, type ModeGauges } from './mode-metrics.ts';
 import type { Units } from './units.ts';
 
 export type CellMetrics = ReturnType<typeof createCellMetrics>;
@@ -9,6 +10,7 @@ export interface CellGauges {
   splices(): number;
   pending(): number;
   units(): Units;
+  modes: ModeGauges;
 }
 
 /** What a cell counts. Every refusal, close and failure carries its reason, from a closed set, as a label. */
@@ -28,6 +30,7 @@ export function createCellMetrics(metrics: Metrics, gauges: CellGauges) {
   metrics.gauge('orca_relay_cell_units_reserved', 'Units kept for data sockets to come', [], () => units().reserved);
   metrics.gauge('orca_relay_cell_unit_faults', 'Units given back twice: a mistake of ours', [], () => units().faults);
   return {
+    ...createModeMetrics(metrics, gauges.modes),
     upgradesRefused: metrics.counter('orca_relay_upgrades_refused_total', 'WebSocket upgrades refused', [
       'path',
       'reason',

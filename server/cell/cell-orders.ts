@@ -67,6 +67,8 @@ export class CellOrders {
     if (this.#failures > 0) core.log.info({ event: 'orca_relay_cell_orders_reached', failures: this.#failures });
     this.#failures = 0;
     core.metrics.orderReads.inc({ outcome: orders === undefined ? 'not-registered' : 'read' });
-    if (!this.#stopped && orders !== undefined) core.drain.follow(orders.drain);
+    if (this.#stopped || orders === undefined) return;
+    core.drain.follow(orders.drain);
+    core.modes.follow(orders);
   }
 }

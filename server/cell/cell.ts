@@ -7,6 +7,7 @@ import { cellAudience, verifyServiceToken } from '../service-token.ts';
 import type { HeartbeatLoad } from '../sql-interface.ts';
 import { createRelayTokenVerifier, inspectAssignmentLease } from '../tokens.ts';
 import { type App, selfTestPause } from '../uws.ts';
+import { AdmitModes } from './admit-modes.ts';
 import type { CellCore, CellIdentity } from './cell-core.ts';
 import { createCellMetrics } from './cell-metrics.ts';
 import { CellOrders } from './cell-orders.ts';
@@ -17,6 +18,7 @@ import { Heartbeat } from './heartbeat.ts';
 import { HostQueue } from './host-queue.ts';
 import { LeaseKeeper } from './lease-keeper.ts';
 import { Limiter } from './limiter.ts';
+import { modeGauges } from './mode-metrics.ts';
 import type { PeerSocket } from './peer-socket.ts';
 import { registerDirectorOnly, registerSocketRoutes } from './routes.ts';
 import { Seats } from './seats.ts';
@@ -91,6 +93,7 @@ class Cell implements RolePart {
       clock,
     });
     this.#core.orders.read();
+    this.#core.modes.start();
     this.#heartbeat.start();
   }
 
@@ -123,6 +126,7 @@ class Cell implements RolePart {
   /** The last word on this process is spoken: no order changes it. */
   #stopFollowing(): void {
     this.#core.orders.stop();
+    this.#core.modes.stop();
     this.#core.drain.stop();
   }
 
@@ -158,6 +162,7 @@ class Cell implements RolePart {
       metrics: createCellMetrics(metrics, {
         controls: () => seats.size,
         draining: () => core.drain.ordered,
+        modes: modeGauges(() => core),
         splices: () => seats.connections().filter(({ active }) => active).length,
         pending: () => seats.connections().filter(({ pending }) => pending).length,
         units: () => this.#units,
@@ -169,6 +174,7 @@ class Cell implements RolePart {
       leases: new LeaseKeeper(() => core),
       orders: new CellOrders(() => core),
       drain: new Drain(() => core),
+      modes: new AdmitModes(() => core),
       seatLog: new SeatLog(clock, identity.incarnation),
       splicer: () => this.#splicer as Splicer,
       watermark: () => this.#units.inclusionWatermark,

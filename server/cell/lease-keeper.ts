@@ -64,6 +64,11 @@ export class LeaseKeeper {
     this.#upkeep.set(session, { dueAt: now + LIMITS.firstRenewalMs, askedAt: now, inFlight: false });
   }
 
+  /** Hosts that were seated from memory alone, on a cell in reserve mode. */
+  unleased(): ControlSession[] {
+    return this.#core.seats.sessions().filter((session) => !this.#upkeep.has(session));
+  }
+
   forget(session: ControlSession): void {
     this.#upkeep.delete(session);
     this.#queue.delete(session);

@@ -1,6 +1,7 @@
 import { randomUUID } from 'node:crypto';
 import { Writable } from 'node:stream';
 import { LIMITS } from '../../../contract/index.ts';
+import { AdmitModes } from '../../../server/cell/admit-modes.ts';
 import type { CellCore } from '../../../server/cell/cell-core.ts';
 import { createCellMetrics } from '../../../server/cell/cell-metrics.ts';
 import { CellOrders } from '../../../server/cell/cell-orders.ts';
@@ -8,6 +9,7 @@ import { Drain } from '../../../server/cell/drain.ts';
 import { HostQueue } from '../../../server/cell/host-queue.ts';
 import { LeaseKeeper } from '../../../server/cell/lease-keeper.ts';
 import { Limiter } from '../../../server/cell/limiter.ts';
+import { modeGauges } from '../../../server/cell/mode-metrics.ts';
 import { Seats } from '../../../server/cell/seats.ts';
 import { modeGauges } from '../../../server/cell/mode-metrics.ts';
 import { SeatLog } from '../../../server/cell/seat-log.ts';
@@ -65,6 +67,7 @@ export function startCore(databaseUrl: string, clock: Clock, over: Partial<CellC
     metrics: createCellMetrics(metrics, {
       controls: () => seats.size,
       draining: () => core.drain.ordered,
+      modes: modeGauges(() => core),
       splices: () => 0,
       pending: () => 0,
       units: () => units,
@@ -77,6 +80,7 @@ export function startCore(databaseUrl: string, clock: Clock, over: Partial<CellC
     leases: new LeaseKeeper(() => core),
     orders: new CellOrders(() => core),
     drain: new Drain(() => core),
+    modes: new AdmitModes(() => core),
     splicer: () => splicer,
     watermark: () => units.inclusionWatermark,
     serviceCaller: async () => null,

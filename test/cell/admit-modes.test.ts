@@ -1,0 +1,97 @@
+import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from 'vitest';
+import { DEFAULT_CELL_FLAGS } from '../../contract/cell-flags.ts';
+import { until } from '../acceptance/support/wait.ts';
+import { type FreshDatabase, freshDatabase } from '../support/database.ts';
+import { HandClock } from '../support/hand-clock.ts';
+import { startCore, type TestCore } from './support/core.ts';
+
+let database: FreshDatabase;
+let core: TestCore;
+let clock: HandClock;
+
+beforeAll(async () => {
+  database = await freshDatabase();
+  await database.query(`select relay_v1.register_cell('c1', 'http://127.0.0.1:4001', 'us-central1', 1000)`);
+});
+afterAll(() => database.drop());
+beforeEach(() => {
+  clock = new HandClock();
+  core = startCore(database.urlFor('relay_cell'), clock);
+});
+afterEach(async () => {
+  core.orders.stop();
+  core.modes.stop();
+  await core.close();
+});
+
+const follow = (generation: number, flags: Record<string, unknown>) =>
+  core.modes.follow({ flags_generation: generation, flags });
+const logged = (event: string) => core.lines.filter((line) => line.event === event);
+
+describe('flags', () => {
+  it('84: of a boot are the defaults, and those of the row once it was read', async () => {
+    expect(core.modes).toMatchObject({ raw: 'db', effective: 'db', generation: 0, flags: DEFAULT_CELL_FLAGS });
+    await database.query(`select relay_v1.set_admit_mode('c1', 'reserve')`);
+    const flags = { admitMode: 'reserve', intakePerSec: 7, warp: 9 };
+    await database.query(`select relay_v1.set_cell_flags('c1', $1, 0)`, [JSON.stringify(flags)]);
+    core.orders.read();
+    await until(
+      'the flags',
+      () => core.modes.generation,
+      (generation) => generation === 1,
+    );
+    expect(core.modes).toMatchObject({ raw: 'reserve', effective: 'reserve', flags: { intakePerSec: 7 } });
+    expect(logged('orca_relay_cell_flags_applied')).toMatchObject([{ generation: 1, ignoredKeys: ['warp'] }]);
+  });
+
+  it('stand while the database does not answer', async () => {
+    follow(1, { admitMode: 'reserve' });
+    await database.query('alter function relay_v1.cell_orders rename to cell_orders_away');
+    core.orders.read();
+    await until(
+      'a failed read',
+      () => logged('orca_relay_cell_orders_unread'),
+      (lines) => lines.length === 1,
+    );
+    expect(core.modes.raw).toBe('reserve');
+    await database.query('alter function relay_v1.cell_orders_away rename to cell_orders');
+  });
+
+  it('84: that are void as a whole change nothing, and are named once', () => {
+    follow(1, { admitMode: 'reserve', deadManTripSlots: 64 });
+    for (let reads = 0; reads < 3; reads++) follow(2, { admitMode: 'db', deadManTripSlots: 65 });
+    expect(core.modes).toMatchObject({ raw: 'reserve', generation: 1, flags: { deadManTripSlots: 64 } });
+    expect(logged('orca_relay_cell_flags_refused')).toMatchObject([
+      { generation: 2, reason: 'void', keys: ['deadManTripSlots'] },
+    ]);
+    follow(3, { admitMode: 'db' });
+    expect(core.modes).toMatchObject({ raw: 'db', generation: 3 });
+  });
+
+  it('of an older generation change nothing', () => {
+    follow(5, { admitMode: 'reserve' });
+    follow(4, { admitMode: 'db' });
+    expect(core.modes).toMatchObject({ raw: 'reserve', generation: 5 });
+    expect(logged('orca_relay_cell_flags_refused')).toMatchObject([{ generation: 4, applied: 5, reason: 'older' }]);
+  });
+
+  it('of the same generation are applied once', () => {
+    for (let reads = 0; reads < 3; reads++) follow(1, { admitMode: 'reserve' });
+    expect(logged('orca_relay_cell_flags_applied')).toHaveLength(1);
+  });
+});
+
+describe('leaving reserve', () => {
+  it('tells its listeners once, and an empty cell is through at once', () => {
+    let left = 0;
+    core.modes.onLeft(() => {
+      left += 1;
+    });
+    follow(1, { admitMode: 'reserve' });
+    expect(left).toBe(0);
+    follow(2, { admitMode: 'db' });
+    follow(3, { admitMode: 'db', intakePerSec: 3 });
+    expect(left).toBe(1);
+    expect(core.modes).toMatchObject({ raw: 'db', effective: 'db' });
+  });
+});
