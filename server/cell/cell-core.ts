@@ -10,8 +10,8 @@ import type { Drain } from './drain.ts';
 import type { HostQueue } from './host-queue.ts';
 import type { LeaseKeeper } from './lease-keeper.ts';
 import type { Limiter } from './limiter.ts';
-import type { Seats } from './seats.ts';
 import type { SeatLog } from './seat-log.ts';
+import type { Seats } from './seats.ts';
 import type { Splicer } from './splicer.ts';
 
 /** Who this process is to the database: one incarnation of one cell. */
@@ -34,8 +34,8 @@ export interface CellCore {
   readonly metrics: CellMetrics;
   readonly tokens: RelayTokenVerifier;
   readonly seats: Seats;
-  readonly activations: HostQueue;
   readonly seatLog: SeatLog;
+  readonly activations: HostQueue;
   readonly leases: LeaseKeeper;
   readonly orders: CellOrders;
   readonly drain: Drain;

@@ -21,9 +21,9 @@ import { Limiter } from './limiter.ts';
 import { modeGauges } from './mode-metrics.ts';
 import type { PeerSocket } from './peer-socket.ts';
 import { registerDirectorOnly, registerSocketRoutes } from './routes.ts';
+import { SeatLog } from './seat-log.ts';
 import { Seats } from './seats.ts';
 import { connectionEffects, sessionEffects } from './session-effects.ts';
-import { SeatLog } from './seat-log.ts';
 import { Splicer } from './splicer.ts';
 import { Units } from './units.ts';
 
@@ -169,13 +169,13 @@ class Cell implements RolePart {
       }),
       tokens: createRelayTokenVerifier(config, clock),
       seats,
+      seatLog: new SeatLog(clock, identity.incarnation),
       activations: new HostQueue(clock, LIMITS.activationWaitMs, MAX_WAITING_ACTIVATIONS),
       background: new Limiter(BACKGROUND_CALLS, MAX_BACKGROUND_WAITING),
       leases: new LeaseKeeper(() => core),
       orders: new CellOrders(() => core),
       drain: new Drain(() => core),
       modes: new AdmitModes(() => core),
-      seatLog: new SeatLog(clock, identity.incarnation),
       splicer: () => this.#splicer as Splicer,
       watermark: () => this.#units.inclusionWatermark,
       serviceCaller: (token) =>

@@ -10,9 +10,8 @@ import { HostQueue } from '../../../server/cell/host-queue.ts';
 import { LeaseKeeper } from '../../../server/cell/lease-keeper.ts';
 import { Limiter } from '../../../server/cell/limiter.ts';
 import { modeGauges } from '../../../server/cell/mode-metrics.ts';
-import { Seats } from '../../../server/cell/seats.ts';
-import { modeGauges } from '../../../server/cell/mode-metrics.ts';
 import { SeatLog } from '../../../server/cell/seat-log.ts';
+import { Seats } from '../../../server/cell/seats.ts';
 import { Splicer } from '../../../server/cell/splicer.ts';
 import { Units } from '../../../server/cell/units.ts';
 import type { Clock } from '../../../server/clock.ts';
@@ -47,7 +46,6 @@ export function startCore(databaseUrl: string, clock: Clock, over: Partial<CellC
   const seats = new Seats();
   const units = new Units(null);
   const splicer = new Splicer({ clock, metrics, pausing: false });
-  const core: TestCore = {
   const identity = {
     cellId: 'c1',
     region: 'us-central1',
@@ -55,6 +53,7 @@ export function startCore(databaseUrl: string, clock: Clock, over: Partial<CellC
     startedAt: new Date(),
     ...over,
   };
+  const core: TestCore = {
     lines,
     registry: metrics.registry,
     stoodDown: 0,
@@ -74,9 +73,9 @@ export function startCore(databaseUrl: string, clock: Clock, over: Partial<CellC
     }),
     tokens: createRelayTokenVerifier({ auth: null, selfHostedKey: 'k'.repeat(32), signingKey: 's'.repeat(32) }, clock),
     seats,
+    seatLog: new SeatLog(clock, identity.incarnation),
     activations: new HostQueue(clock, LIMITS.activationWaitMs, 8),
     background: new Limiter(4, 1_000),
-    seatLog: new SeatLog(clock, identity.incarnation),
     leases: new LeaseKeeper(() => core),
     orders: new CellOrders(() => core),
     drain: new Drain(() => core),
