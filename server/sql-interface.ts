@@ -27,7 +27,10 @@ export interface AssignResult {
 }
 
 export interface ResolveResult {
-  /** `seated`: the home is live, the rest is filled. `unseated`: a valid credential, but no row or no live home. */
+  /**
+   * `seated`: the home is live, the rest is filled. `unseated`: a valid credential, but no row, or no live home: then with
+   * `user_id`, `cell_id` and `epoch` of the row.
+   */
   outcome: 'seated' | 'unseated' | 'invalid_credential';
   user_id: string | null;
   cell_id: string | null;
@@ -52,6 +55,8 @@ export interface CellRow {
   heard_age_ms: number | null;
   enforced_units: number | null;
   draining: boolean;
+  /** Set apart for the replacement of its process, less than 2 h ago. */
+  rolling: boolean;
 }
 
 export interface HostLease {
@@ -160,6 +165,8 @@ export interface HeartbeatLoad {
   /** While the process drains: hosts it has told to leave, and hosts still seated on it. */
   drain_told?: number;
   drain_left?: number;
+  /** Since a director that places by booking last polled this process; absent: none has. */
+  director_contact_ms?: number;
 }
 
 export type HeartbeatAnswer =
@@ -367,7 +374,11 @@ export interface RelayFunctions {
   >;
   /** At most `renewalBatchRows`, an answer each. */
   reregister_controls: Rows<Caller & { controls: LeaseRenewal[] }, ReregisteredControl>;
-  record_effective_mode: Value<Caller & { mode: AdmitMode }, 'ok' | 'stale_cell_incarnation'>;
+  record_effective_mode: Value<
+    /** `unleased`: controls without a lease yet, on the way back to db. */
+    Caller & { mode: AdmitMode; unleased?: number | null },
+    'ok' | 'stale_cell_incarnation'
+  >;
   claim_trip_slot: Value<Caller & { slots: number }, 'granted' | 'full' | 'busy' | 'stale_cell_incarnation'>;
   /** One row; none for a cell that is not registered. */
   cell_orders: Rows<Caller, CellOrdersResult>;

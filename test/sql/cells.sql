@@ -1,5 +1,5 @@
 -- register_cell, heartbeat, cells, regions, cell_orders (02, 03 heartbeats; control-plane 4).
-select plan(60);
+select plan(66);
 
 create function pg_temp.inc(n int) returns uuid language sql as $$ select lpad(n::text, 32, '0')::uuid $$;
 create function pg_temp.beat(cell text, load jsonb default '{}', process int default 1, ready boolean default true,
@@ -100,6 +100,17 @@ select test_clock.advance('41.999 s');
 select is((select g.probe_origins from relay_v1.regions() g), array['https://a', 'https://c'], 'a cell heard 44.999 s ago is live');
 select test_clock.advance('1 ms');
 select is((select g.probe_origins from relay_v1.regions() g), array['https://a'], 'and 45 s ago it is not');
+update relay.cell c set admit_mode = 'reserve' where c.cell_id = 'a';
+select is((select g.probe_origins from relay_v1.regions() g), array['https://a'], 'a reserve cell takes hosts by a booking: its region is one of them');
+update relay.cell c set admission = 'migration-only', roll_isolated_at = relay.now() - interval '2 h' + interval '1 ms' where c.cell_id = 'a';
+select is_empty($$ select relay_v1.regions() $$, 'but not one that takes no new hosts');
+select is((select f.rolling from relay_v1.cells() f where f.cell_id = 'a'), true, 'cells shows what is set apart for a roll');
+select test_clock.advance('1 ms');
+select is((select f.rolling from relay_v1.cells() f where f.cell_id = 'a'), false, 'for 2 h');
+update relay.cell c set admission = 'general', roll_isolated_at = null where c.cell_id = 'a';
+select is(pg_temp.beat('a', '{"director_contact_ms": 1500}', process => 7), 'ok', 'a beat says when a director last polled the process');
+select is((select relay.now() - r.director_seen_at from relay.cell_runtime r where r.cell_id = 'a'), interval '1500 ms', 'by the database''s clock');
+update relay.cell c set admit_mode = 'db' where c.cell_id = 'a';
 update relay.cell c set drain_incarnation = pg_temp.inc(7), drain_grace_ms = 1, drain_pace_ms = 2 where c.cell_id = 'a';
 select is((select o.drain from relay_v1.cell_orders('a', pg_temp.inc(7)) o), jsonb_build_object('grace_ms', 1, 'pace_ms', 2, 'incarnation', pg_temp.inc(7), 'ordered_at', null),
   'a drain order names its process');

@@ -1,6 +1,6 @@
 -- set_admit_mode, set_cell_flags, record_effective_mode, claim_trip_slot, view trip_slots (03, trip slots; 61–84).
 \ir helpers/fleet.sql
-select plan(73);
+select plan(89);
 
 create function pg_temp.inc(n int default 1) returns uuid language sql as $$ select lpad(n::text, 32, '0')::uuid $$;
 create function pg_temp.mode_of(cell text) returns text language sql as $$
@@ -109,6 +109,44 @@ select pg_temp.live_on(493, 'd');
 select is(pg_temp.claim('d', 2), 'full', 'incident 30: silent for a second less than 10 min it keeps its slot');
 select test_clock.advance('1 s');
 select is(pg_temp.claim('d', 2), 'granted', 'incident 30: silent for 10 min it has none');
+
+-- view modes
+create function pg_temp.shown(cell text) returns text language sql as $$
+  select concat_ws(' ', m.admit_mode, m.flag_mode, m.flags_generation, m.effective_mode, extract(epoch from m.effective_age)::int,
+    'unleased ' || m.unleased, 'seated ' || m.seated, m.state, m.polled, extract(epoch from m.director_age)::int)
+  from relay_v1.modes m where m.cell_id = cell
+$$;
+select relay_v1.register_cell('e', 'https://e', 'here', 100);
+select is(pg_temp.shown('e'), 'db db 0 seated 0 never heard f', 'a cell that was never heard');
+select pg_temp.beat('e', counts => '{"director_contact_ms": 2000}');
+select is(pg_temp.shown('e'), 'db db 0 seated 0 live t 2', 'one that a director polls');
+select test_clock.advance('42.999 s');
+select is(relay.is_polled('e', relay.now()), true, 'so it counts for 45 s');
+select test_clock.advance('1 ms');
+select is(relay.is_polled('e', relay.now()), false, 'and then no more');
+select pg_temp.beat('e');
+select is(pg_temp.shown('e'), 'db db 0 seated 0 live f', 'a process that no director has polled');
+select lives_ok($$ select relay_v1.set_admit_mode('e', 'reserve') $$, 'is recorded as reserve all the same, with a warning');
+select relay_v1.set_cell_flags('e', '{"admitMode": "reserve"}', 0);
+select pg_temp.says('e', 'reserve');
+select is(pg_temp.shown('e'), 'reserve reserve 1 reserve 0 seated 0 live f', 'in reserve mode');
+select relay_v1.set_cell_flags('e', '{"admitMode": "db"}', 1);
+select throws_ok($$ select relay_v1.record_effective_mode('e', pg_temp.inc(), 'reserve', -1) $$, 'RL001', null, 'a count is not below zero');
+select is(relay_v1.record_effective_mode('e', pg_temp.inc(), 'reserve', 3), 'ok', 'on its way back it counts who has no lease yet');
+select is(pg_temp.shown('e'), 'reserve db 2 reserve 0 unleased 3 seated 0 live f', 'as the view shows');
+select is((select count(*) from relay.change c where c.kind = 'effective_mode' and c.to_cell = 'e'), 1::bigint, 'which is no change to tell');
+select pg_temp.seat('leased', 'e'), pg_temp.hold('leased', 'e');
+select pg_temp.seat('older', 'e'), pg_temp.hold('older', 'e');
+update relay.lease l set incarnation = pg_temp.inc(9) where l.relay_host_id = 'older';
+select pg_temp.says('e', 'db');
+select is(pg_temp.shown('e'), 'reserve db 2 db 0 seated 1 live f', 'until all have one of this process');
+select pg_temp.beat('e', process => 2);
+select is(pg_temp.shown('e'), 'reserve db 2 seated 0 live f', 'what an older process said is not shown');
+select is(relay_v1.set_admit_mode('e', 'db'), 'ok', 'and holds nothing up');
+select test_clock.advance('45 s');
+select is(pg_temp.shown('e'), 'db db 2 seated 0 unheard f', 'a silent one');
+select pg_temp.beat('e', ready => false, process => 2);
+select is(pg_temp.shown('e'), 'db db 2 seated 0 not ready f', 'one that is not ready');
 
 set session authorization relay_director;
 select set_config('test.answers', concat_ws(' ', relay_v1.set_admit_mode('a', 'db'), relay_v1.set_cell_flags('a', '{}', 2)), true);

@@ -28,7 +28,7 @@ select is((select bool_or(has_schema_privilege(r, 'relay', 'usage')) from unnest
 select is((select string_agg(c.relname, ' ') from pg_class c, unnest(array['relay_director', 'relay_cell', 'relay_operator', 'relay_monitor']) r
   where c.relnamespace = 'relay'::regnamespace and c.relkind in ('r', 'v') and has_table_privilege(r, c.oid, 'select, insert, update, delete, truncate')), null, 'nor reads or writes a table of it');
 select is((select string_agg(distinct p.proname, ' ' order by p.proname) from pg_proc p, unnest(array['relay_director', 'relay_cell', 'relay_operator', 'relay_monitor']) r
-  where p.pronamespace = 'relay'::regnamespace and has_function_privilege(r, p.oid, 'execute')), 'drains_rows fences_rows fleet_rows hosts_by_cell_rows open_migrations_rows recent_changes_rows trip_slots_rows', 'nor calls a function of it, but for the views');
+  where p.pronamespace = 'relay'::regnamespace and has_function_privilege(r, p.oid, 'execute')), 'drains_rows fences_rows fleet_rows hosts_by_cell_rows modes_rows open_migrations_rows recent_changes_rows trip_slots_rows', 'nor calls a function of it, but for the views');
 
 set session authorization relay_monitor;
 select set_config('test.fleet', (select count(*)::text from relay_v1.fleet) || (select count(*) from relay_v1.hosts_by_cell), true);

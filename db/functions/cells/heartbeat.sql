@@ -31,18 +31,20 @@ begin
   v_now := relay.now();
   perform relay.note_outage(v_now);
   insert into relay.cell_runtime as r (cell_id, incarnation, started_at, ready, heard_at, enforced_units,
-    inclusion_watermark, total_connections, in_flight_connections, reserved_units, drain_told, drain_left)
+    inclusion_watermark, total_connections, in_flight_connections, reserved_units, drain_told, drain_left, director_seen_at)
   values (heartbeat.cell_id, heartbeat.incarnation, heartbeat.started_at, heartbeat.ready, v_now,
     (heartbeat.load ->> 'enforced_units')::int, (heartbeat.load ->> 'inclusion_watermark')::bigint,
     (heartbeat.load ->> 'total_connections')::int, (heartbeat.load ->> 'in_flight_connections')::int,
     (heartbeat.load ->> 'reserved_units')::int, (heartbeat.load ->> 'drain_told')::int,
-    (heartbeat.load ->> 'drain_left')::int)
+    (heartbeat.load ->> 'drain_left')::int,
+    v_now - make_interval(secs => (heartbeat.load ->> 'director_contact_ms')::bigint / 1000.0))
   on conflict on constraint cell_runtime_pkey do update
   set incarnation = excluded.incarnation, started_at = excluded.started_at, ready = excluded.ready,
     heard_at = excluded.heard_at, enforced_units = excluded.enforced_units,
     inclusion_watermark = excluded.inclusion_watermark, total_connections = excluded.total_connections,
     in_flight_connections = excluded.in_flight_connections, reserved_units = excluded.reserved_units,
-    drain_told = excluded.drain_told, drain_left = excluded.drain_left
+    drain_told = excluded.drain_told, drain_left = excluded.drain_left,
+    director_seen_at = excluded.director_seen_at
   -- two processes may both be the first of a cell: the second then meets a row that it did not lock and check
   where r.incarnation = excluded.incarnation or r.started_at < excluded.started_at;
   if not found then

@@ -13,7 +13,8 @@ begin
   select c.region, (array_agg(distinct c.url order by c.url))[1:2]
   from relay.cell c
   left join relay.cell_runtime r on r.cell_id = c.cell_id
-  where relay.target_rejection(c, r, v_now) is null
+  -- a reserve cell takes hosts, too: by a booking
+  where coalesce(relay.target_rejection(c, r, v_now), 'reserve') = 'reserve'
   group by c.region
   order by c.region;
 end

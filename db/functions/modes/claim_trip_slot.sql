@@ -30,7 +30,7 @@ begin
     return 'full';
   end if;
   return case
-    when relay.write_effective_mode(claim_trip_slot.cell_id, claim_trip_slot.incarnation, 'db', v_now) then 'granted'
+    when relay.write_effective_mode(claim_trip_slot.cell_id, claim_trip_slot.incarnation, 'db', null, v_now) then 'granted'
     else 'stale_cell_incarnation'
   end;
 end

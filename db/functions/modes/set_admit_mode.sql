@@ -3,7 +3,8 @@
 -- Caller: operator. Locks: the cell, its latch (exclusive): a move off a dead reserve cell (rule 13) that holds the latch
 -- is committed first, and one that waits reads the new mode.
 -- Outcomes: ok, forbidden, cell_not_found, cell_has_open_migration, cell_has_open_drain, cell_flags_admit_reserve,
--- cell_admits_reserve.
+-- cell_admits_reserve. With a warning while no director that places by booking polls the cell: nobody would be booked there,
+-- and it would trip.
 create or replace function relay_v1.set_admit_mode(cell_id text, mode text)
 returns text
 language plpgsql
@@ -26,6 +27,10 @@ begin
   v_refusal := relay.admit_mode_refusal(v_cell, set_admit_mode.mode, v_now);
   if v_refusal is not null then
     return relay.audit('set_admit_mode', v_arguments, v_refusal);
+  end if;
+  if set_admit_mode.mode = 'reserve' and not relay.is_polled(v_cell.cell_id, v_now) then
+    raise warning 'no director with reserve placement on polls cell %: nobody is booked there, and it falls back to db',
+      v_cell.cell_id;
   end if;
   if v_cell.admit_mode <> set_admit_mode.mode then
     update relay.cell c set admit_mode = set_admit_mode.mode where c.cell_id = v_cell.cell_id;

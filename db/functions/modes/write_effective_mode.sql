@@ -2,7 +2,8 @@
 -- process that was replaced while it waited must not write over its successor.
 -- Caller: record_effective_mode, claim_trip_slot. Locks: the cell's own row of cell_effective_mode.
 -- Outcome: whether it was written.
-create or replace function relay.write_effective_mode(p_cell_id text, p_incarnation uuid, p_mode text, p_now timestamptz)
+create or replace function relay.write_effective_mode(
+  p_cell_id text, p_incarnation uuid, p_mode text, p_unleased int, p_now timestamptz)
 returns boolean
 language plpgsql
 as $$
@@ -13,10 +14,11 @@ begin
   if not relay.is_incarnation(p_cell_id, p_incarnation) then
     return false;
   end if;
-  insert into relay.cell_effective_mode as e (cell_id, incarnation, mode, updated_at)
-  values (p_cell_id, p_incarnation, p_mode, p_now)
+  insert into relay.cell_effective_mode as e (cell_id, incarnation, mode, unleased, updated_at)
+  values (p_cell_id, p_incarnation, p_mode, p_unleased, p_now)
   on conflict on constraint cell_effective_mode_pkey do update
-  set incarnation = excluded.incarnation, mode = excluded.mode, updated_at = excluded.updated_at;
+  set incarnation = excluded.incarnation, mode = excluded.mode, unleased = excluded.unleased,
+    updated_at = excluded.updated_at;
   if v_before is distinct from p_mode then
     perform relay.ring('effective_mode', p_cell_id, jsonb_build_object('from', v_before, 'to', p_mode), p_now);
   end if;

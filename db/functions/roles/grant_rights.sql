@@ -19,8 +19,8 @@ grant execute on function relay_v1.set_admission, relay_v1.isolate_for_roll, rel
   to relay_director, relay_cell, relay_operator, relay_monitor;
 grant execute on function relay_v1.record_seats, relay_v1.host_row to relay_director;
 grant execute on function relay_v1.record_effective_mode, relay_v1.claim_trip_slot to relay_cell;
-grant execute on function relay.trip_slots_rows to relay_director, relay_operator, relay_monitor;
-grant select on relay_v1.trip_slots to relay_director, relay_operator, relay_monitor;
+grant execute on function relay.trip_slots_rows, relay.modes_rows to relay_director, relay_operator, relay_monitor;
+grant select on relay_v1.trip_slots, relay_v1.modes to relay_director, relay_operator, relay_monitor;
 grant execute on function relay_v1.heartbeat, relay_v1.verify_seat, relay_v1.activate_control, relay_v1.renew_leases,
   relay_v1.reregister_controls,
   relay_v1.release_lease, relay_v1.cell_orders, relay_v1.changes_since, relay_v1.create_invite,
