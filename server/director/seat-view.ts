@@ -27,7 +27,7 @@ export interface LeaverEntry {
   ageMs: number;
 }
 
-/** Of the last poll that was answered, `retained` while later ones fail within the retention (F1). */
+/** `retained` while reads fail that came after the last complete one, within the retention (F1). */
 export type Freshness = 'fresh' | 'retained';
 
 export interface OwnerEntry extends SeatEntry {
@@ -49,20 +49,25 @@ export interface CellView {
   /** Null: the cell hides it, and is no candidate for a booking. */
   ceiling: number | null;
   intake: { perSec: number; burst: number; tokens: number } | null;
-  /** Since the last answered poll; null before the first. */
+  /** Since the last complete read of its feed; null before the first, and once the cell answers that it has none. */
   polledAgeMs: number | null;
 }
 
 export interface SeatView {
   /** Every seat of the host that is fresh or retained, the highest epoch first. */
   seats(host: HostName): readonly SeatEntry[];
+  /** Every seat of a cell that is fresh or retained. */
+  seatsOn(cellId: string): Iterable<{ host: HostName; seat: SeatEntry }>;
   /** Who serves the host now: the highest epoch wins (F5). Null when no fresh or retained entry names it. */
   owner(host: HostName): OwnerEntry | null;
   /** Newest first, at most four, none older than 24 h. */
   leavers(host: HostName): readonly LeaverEntry[];
   /** The newest epoch that any cell reported booked; 0 if none. */
   bookedEpoch(host: HostName): number;
-  /** The highest epoch this director ever heard of for the host, from any source; 0 if none. Expiry never lowers it. */
+  /**
+   * No lower than the highest epoch this director ever heard of for the host, from any source; 0 if none. Expiry never
+   * lowers it. May be higher for a host that shares its place with one forgotten (`forgotten-floors.ts`).
+   */
   floor(host: HostName): number;
   /** A row, a grant or a booking of our own taught us an epoch. */
   raiseFloor(host: HostName, epoch: number): void;
