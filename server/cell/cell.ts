@@ -22,6 +22,7 @@ import { modeGauges } from './mode-metrics.ts';
 import type { PeerSocket } from './peer-socket.ts';
 import { registerDirectorOnly, registerSocketRoutes } from './routes.ts';
 import { SeatLog } from './seat-log.ts';
+import { registerSeatFeed } from './seat-feed-route.ts';
 import { Seats } from './seats.ts';
 import { connectionEffects, sessionEffects } from './session-effects.ts';
 import { Splicer } from './splicer.ts';
@@ -64,6 +65,7 @@ class Cell implements RolePart {
   register(app: App): void {
     if (this.#context.config.role === 'cell') registerDirectorOnly(app);
     registerSocketRoutes(app, {
+    registerSeatFeed(app, this.#core);
       core: this.#core,
       units: this.#units,
       preAuth: new PreAuth(this.#context.clock),

@@ -51,6 +51,13 @@ export class Seats {
     return this.#byHost.size;
   }
 
+  /** Of those seated, how many have a socket that nobody has begun to close. */
+  get connected(): number {
+    let count = 0;
+    for (const { socket } of this.#byHost.values()) if (socket !== null) count += 1;
+    return count;
+  }
+
   sessions(): ControlSession[] {
     return [...this.#byHost.values()];
   }
