@@ -9,7 +9,9 @@ export default defineConfig({
     pool: 'forks',
     // tests wait for sockets and Postgres more than they compute
     maxWorkers: Math.max(2, os.availableParallelism()),
-    testTimeout: 20_000,
-    hookTimeout: 30_000,
+    // far beyond what a busy machine needs: a bound that matters is in its test
+    testTimeout: 60_000,
+    hookTimeout: 90_000,
+    expect: { poll: { timeout: 15_000, interval: 25 } },
   },
 });

@@ -401,7 +401,7 @@ describe('ends', () => {
     expect(pair.ends).toEqual({ client: 0, host: 1 });
     await until(() => pair.ends.client === 1);
     expect(performance.now() - before).toBeGreaterThan(900);
-    expect(performance.now() - before).toBeLessThan(2_000);
+    expect(performance.now() - before).toBeLessThan(10_000);
     expect(pair.ends).toEqual({ client: 1, host: 1 });
     expect(relay.splicer.queuedBytes).toBe(0);
   });

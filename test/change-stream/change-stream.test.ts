@@ -1,11 +1,12 @@
 import pg from 'pg';
-import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test, vi } from 'vitest';
+import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from 'vitest';
 import { type ChangeStream, type ChangeStreamOptions, openChangeStream } from '../../server/change-stream.ts';
 import { type Clock, systemClock } from '../../server/clock.ts';
 import { type Database, openDatabase } from '../../server/database.ts';
 import { createLogger } from '../../server/log.ts';
 import { createMetrics, type Metrics } from '../../server/metrics.ts';
 import { type FreshDatabase, freshDatabase } from '../support/database.ts';
+import { eventually } from '../support/eventually.ts';
 import { startProxy, type TcpProxy } from '../support/proxy.ts';
 
 const log = createLogger({ role: 'director', level: 'silent' });
@@ -77,7 +78,7 @@ async function change(cell = 'us-1', query: FreshDatabase['query'] = database.qu
 
 const ring = () => database.query("select relay.ring('admission', 'us-1', null, relay.now())");
 const lastId = async () => Number((await database.query('select max(id) as id from relay.change'))[0]?.id);
-const hearing = (bell: ChangeStream) => vi.waitFor(() => expect(bell.doorbell()).toBe('hearing'), 8_000);
+const hearing = (bell: ChangeStream) => eventually(() => expect(bell.doorbell()).toBe('hearing'));
 const metric = async (name: string) => (await metrics.registry.getSingleMetricAsString(name)).split('\n');
 
 /** The machine's clock, only faster, so that a check due in 5 s comes in a quarter of one. */
@@ -94,7 +95,7 @@ describe('the change stream', () => {
     await start();
     expect(resyncs).toEqual(['start']);
     const made = [await change(), await change(), await change()];
-    await vi.waitFor(() => expect(heard).toEqual(made));
+    await eventually(() => expect(heard).toEqual(made));
     expect(heard).not.toContain(before);
   });
 
@@ -105,7 +106,7 @@ describe('the change stream', () => {
     );
     await hearing(stream as ChangeStream);
     await ring();
-    await vi.waitFor(() => expect(heard.length).toBe(1_801), 5_000);
+    await eventually(() => expect(heard.length).toBe(1_801));
     expect(new Set(heard).size).toBe(1_801);
   });
 
@@ -114,10 +115,10 @@ describe('the change stream', () => {
     await change('us-1');
     const mine = await change('us-2');
     await change('us-1');
-    await vi.waitFor(() => expect(heard).toEqual([mine]));
+    await eventually(() => expect(heard).toEqual([mine]));
     await change('us-3');
     const second = await change('us-2');
-    await vi.waitFor(() => expect(heard).toEqual([mine, second]));
+    await eventually(() => expect(heard).toEqual([mine, second]));
   });
 
   test('brings a change whose transaction was late, once', async () => {
@@ -131,11 +132,11 @@ describe('the change stream', () => {
         async (text, values) => (await late.query(text, values as unknown[])).rows as never,
       );
       const next = await change();
-      await vi.waitFor(() => expect(heard).toEqual([next]));
+      await eventually(() => expect(heard).toEqual([next]));
       await late.query('commit');
-      await vi.waitFor(() => expect(heard).toEqual([next, id]));
+      await eventually(() => expect(heard).toEqual([next, id]));
       const last = await change();
-      await vi.waitFor(() => expect(heard).toEqual([next, id, last]));
+      await eventually(() => expect(heard).toEqual([next, id, last]));
     } finally {
       await late.end();
     }
@@ -146,10 +147,10 @@ describe('the change stream', () => {
     await start({ clock: { ...systemClock, now: () => systemClock.now() + shift } });
     await database.query("select nextval(pg_get_serial_sequence('relay.change', 'id'))");
     const next = await change();
-    await vi.waitFor(() => expect(heard).toEqual([next]));
-    await vi.waitFor(async () => expect(await metric('orca_relay_change_gaps')).toContain(gauge(1)));
+    await eventually(() => expect(heard).toEqual([next]));
+    await eventually(async () => expect(await metric('orca_relay_change_gaps')).toContain(gauge(1)));
     shift = 60_000;
-    await vi.waitFor(async () => {
+    await eventually(async () => {
       expect(await metric('orca_relay_change_gaps')).toContain(gauge(0));
       expect(await metric('orca_relay_change_gaps_dropped_total')).toContain(
         'orca_relay_change_gaps_dropped_total{reader="director"} 1',
@@ -168,7 +169,7 @@ describe('the change stream', () => {
     });
     expect(await change()).toBe(bad);
     const good = await change();
-    await vi.waitFor(() => expect(heard).toEqual([good]));
+    await eventually(() => expect(heard).toEqual([good]));
   });
 
   test('asks for a resync again until it worked, and brings nothing before that', async () => {
@@ -188,7 +189,7 @@ describe('the change stream', () => {
       metrics,
       clock: hurried,
     });
-    await vi.waitFor(() => expect(resyncs.length).toBeGreaterThan(2));
+    await eventually(() => expect(resyncs.length).toBeGreaterThan(2));
     expect(heard).toEqual([]);
     working = true;
     await stream.ready;
@@ -197,16 +198,16 @@ describe('the change stream', () => {
 
   test('resyncs when what it has not read was pruned', async () => {
     await start();
-    await vi.waitFor(() => expect(stream?.doorbell()).toBe('hearing'));
+    await eventually(() => expect(stream?.doorbell()).toBe('hearing'));
     proxy.refuse();
     const unread = await change();
     await database.query('with gone as (delete from relay.change) update relay.setting set changes_pruned_to = $1', [
       unread,
     ]);
     proxy.open();
-    await vi.waitFor(() => expect(resyncs).toEqual(['start', 'pruned']), 3_000);
+    await eventually(() => expect(resyncs).toEqual(['start', 'pruned']));
     const next = await change();
-    await vi.waitFor(() => expect(heard).toEqual([next]));
+    await eventually(() => expect(heard).toEqual([next]));
   });
 });
 
@@ -216,7 +217,7 @@ describe('the doorbell', () => {
     await hearing(bell);
     await ring();
     const id = await lastId();
-    await vi.waitFor(() => expect(heard).toEqual([id]));
+    await eventually(() => expect(heard).toEqual([id]));
     expect(await metric('orca_relay_doorbell_state')).toContain(
       'orca_relay_doorbell_state{reader="director",state="hearing"} 1',
     );
@@ -228,13 +229,13 @@ describe('the doorbell', () => {
     await database.query(
       "select pg_terminate_backend(pid) from pg_stat_activity where application_name like '%doorbell%' and datname = current_database()",
     );
-    await vi.waitFor(() => expect(bell.doorbell()).not.toBe('hearing'));
+    await eventually(() => expect(bell.doorbell()).not.toBe('hearing'));
     await ring();
     const lost = await lastId();
     await hearing(bell);
-    await vi.waitFor(() => expect(heard).toEqual([lost]));
+    await eventually(() => expect(heard).toEqual([lost]));
     await ring();
-    await vi.waitFor(() => expect(heard.length).toBe(2));
+    await eventually(() => expect(heard.length).toBe(2));
   });
 
   test('that sits in a black hole costs a poll at most, and is noticed within seconds (incident 7)', async () => {
@@ -246,8 +247,8 @@ describe('the doorbell', () => {
       await ring();
       made.push(await lastId());
     }
-    await vi.waitFor(() => expect(heard).toEqual(made));
-    await vi.waitFor(() => expect(bell.doorbell()).not.toBe('hearing'), 5_000);
+    await eventually(() => expect(heard).toEqual(made));
+    await eventually(() => expect(bell.doorbell()).not.toBe('hearing'));
     await hearing(bell);
     expect(heard).toEqual(made);
   });
@@ -255,23 +256,23 @@ describe('the doorbell', () => {
   test('says so when LISTEN works and nothing arrives; polling carries on (incident 8)', async () => {
     proxy.deafen();
     const bell = await start({ clock: hurried });
-    await vi.waitFor(() => expect(bell.doorbell()).toBe('deaf'), 5_000);
+    await eventually(() => expect(bell.doorbell()).toBe('deaf'));
     expect(await metric('orca_relay_doorbell_state')).toContain(
       'orca_relay_doorbell_state{reader="director",state="deaf"} 1',
     );
     await ring();
     const id = await lastId();
-    await vi.waitFor(() => expect(heard).toEqual([id]));
+    await eventually(() => expect(heard).toEqual([id]));
     // The pooler is replaced by one that passes notifications on.
     proxy.open();
-    await vi.waitFor(() => expect(bell.doorbell()).toBe('hearing'), 10_000);
+    await eventually(() => expect(bell.doorbell()).toBe('hearing'));
   });
 
   test('does not keep a process that stops, in the middle of dialling either', async () => {
     const bell = await start();
     await hearing(bell);
     proxy.refuse();
-    await vi.waitFor(() => expect(bell.doorbell()).toBe('waiting'));
+    await eventually(() => expect(bell.doorbell()).toBe('waiting'));
     const startedAt = performance.now();
     await bell.stop();
     expect(performance.now() - startedAt).toBeLessThan(3_500);
@@ -296,12 +297,12 @@ describe('the database away', () => {
     const bell = await start({ clock: hurried });
     await hearing(bell);
     const first = await change();
-    await vi.waitFor(() => expect(heard).toEqual([first]));
+    await eventually(() => expect(heard).toEqual([first]));
     proxy.refuse();
     const meanwhile = [await change(), await change()];
-    await vi.waitFor(() => expect(bell.doorbell()).toBe('waiting'));
+    await eventually(() => expect(bell.doorbell()).toBe('waiting'));
     proxy.open();
-    await vi.waitFor(() => expect(heard).toEqual([first, ...meanwhile]), 5_000);
+    await eventually(() => expect(heard).toEqual([first, ...meanwhile]));
     await hearing(bell);
     expect(resyncs).toEqual(['start']);
   });
@@ -318,6 +319,6 @@ describe('the database away', () => {
     proxy.open();
     await starting;
     const id = await change();
-    await vi.waitFor(() => expect(heard).toEqual([id]), 3_000);
+    await eventually(() => expect(heard).toEqual([id]));
   });
 });

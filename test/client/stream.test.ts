@@ -182,7 +182,7 @@ describe('stream', () => {
     const since = performance.now();
     stream.close(1000, '');
     expect((await stream.closed).code).toBe(1006);
-    expect(performance.now() - since).toBeLessThan(1_500);
+    expect(performance.now() - since).toBeLessThan(10_000);
   });
 
   test('where reading cannot be paused, unread messages are bounded and the stream closes itself', async () => {

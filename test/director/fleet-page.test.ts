@@ -1,5 +1,5 @@
 import { request } from 'node:http';
-import { afterAll, afterEach, beforeAll, describe, expect, test, vi } from 'vitest';
+import { afterAll, afterEach, beforeAll, describe, expect, test } from 'vitest';
 import type { FleetMessage } from '../../server/director/fleet-feed.ts';
 import { MAX_WATCHERS } from '../../server/director/fleet-feed.ts';
 import { holdsPass, PASS_MS, passCookie } from '../../server/director/fleet-pass.ts';
@@ -7,6 +7,7 @@ import type { RunningProcess } from '../../server/run.ts';
 import { type FreshDatabase, freshDatabase } from '../support/database.ts';
 import { type KnownCell, knownCell, newHostId, startDirector } from '../support/director.ts';
 import { type EventReader, readEvents } from '../support/event-source.ts';
+import { eventually } from '../support/eventually.ts';
 import { startProxy, type TcpProxy } from '../support/proxy.ts';
 
 const KEY = 'a metrics key, never in a URL';
@@ -86,7 +87,7 @@ describe('GET /fleet/events', () => {
     const startedAt = performance.now();
     await database.query("select relay_v1.set_admission('us-2', 'existing-only')");
     const changed = await until(reader, (message) => cellOf(message, 'us-2')?.admission === 'existing-only');
-    expect(performance.now() - startedAt).toBeLessThan(2_000);
+    expect(performance.now() - startedAt).toBeLessThan(8_000);
     expect(changed.fleet?.changes[0]).toMatchObject({
       words: 'admission general → existing-only',
       to: 'us-2',
@@ -163,7 +164,7 @@ describe('GET /fleet/events', () => {
     ]);
     expect(await metric('orca_relay_fleet_page_refused_total')).toContainEqual({ reason: 'full', value: 1 });
     all[0]?.close();
-    await vi.waitFor(async () => expect((await watch()).status).toBe(200));
+    await eventually(async () => expect((await watch()).status).toBe(200));
     const ended = await metric('orca_relay_fleet_watchers_ended_total');
     expect(ended).toContainEqual({ reason: 'hung-up', value: expect.any(Number) });
   });

@@ -1,5 +1,4 @@
-import pg from 'pg';
-import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test, vi } from 'vitest';
+import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from 'vitest';
 import { WebSocket } from 'ws';
 import { newToken } from '../../contract/credentials.ts';
 import { LIMITS } from '../../contract/limits.ts';
@@ -15,10 +14,13 @@ import {
   post,
   startDirector,
 } from '../support/director.ts';
+import { eventually } from '../support/eventually.ts';
 import { type KeyServer, startKeyServer } from '../support/key-server.ts';
+import { startProxy, type TcpProxy } from '../support/proxy.ts';
 
 let database: FreshDatabase;
 let keys: KeyServer;
+let proxy: TcpProxy;
 let director: RunningProcess;
 let home: KnownCell;
 let host: string;
@@ -27,11 +29,13 @@ const clock = new JumpClock();
 
 beforeAll(async () => {
   [database, keys] = await Promise.all([freshDatabase(), startKeyServer()]);
+  proxy = await startProxy(database.url);
   home = await knownCell(database, 'us-1');
-  director = await startDirector(database, { keys, clock });
+  director = await startDirector(database, { keys, clock, through: proxy.through });
 });
 afterAll(async () => {
   await director?.stop();
+  await proxy?.stop();
   await keys?.stop();
   await database?.drop();
 });
@@ -189,21 +193,12 @@ describe('upgrades (wire 1.3)', () => {
   test('four phones of a source that wait for a slow database keep no fifth out', async () => {
     await assigned();
     const invite = await madeInvite(database, home, host);
-    const holder = new pg.Client({ connectionString: database.url });
-    await holder.connect();
-    await holder.query('begin; lock table relay.invite in access exclusive mode');
-    try {
-      const waiting = await Promise.all(Array.from({ length: 4 }, () => knock(invite)));
-      await vi.waitFor(async () => {
-        const blocked = await database.query('select 1 from pg_locks where not granted');
-        expect(blocked).not.toEqual([]);
-      });
-      // Less than the database lets a lock be waited for.
-      await vi.waitFor(() => dial(), { timeout: 500, interval: 50 });
-      expect(waiting.map(({ frames }) => frames)).toEqual([[], [], [], []]);
-    } finally {
-      await holder.end();
-    }
+    proxy.mute();
+    const waiting = await Promise.all(Array.from({ length: 4 }, () => knock(invite)));
+    await eventually(() => dial());
+    expect(waiting.map(({ frames }) => frames)).toEqual([[], [], [], []]);
+    proxy.open();
+    proxy.cut();
   });
 
   test('thirty-one attempts a minute: the last is 429, whatever the client put before (S3)', async () => {

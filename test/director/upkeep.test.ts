@@ -1,4 +1,4 @@
-import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test, vi } from 'vitest';
+import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from 'vitest';
 import { type Database, openDatabase } from '../../server/database.ts';
 import { Fleet, isAboutCells } from '../../server/director/fleet.ts';
 import { REFUSALS, Refusals } from '../../server/director/refusals.ts';
@@ -8,6 +8,7 @@ import { createLogger } from '../../server/log.ts';
 import { createMetrics, type Metrics } from '../../server/metrics.ts';
 import { type FreshDatabase, freshDatabase } from '../support/database.ts';
 import { knownCell, madeInvite, newHostId } from '../support/director.ts';
+import { eventually } from '../support/eventually.ts';
 import { HandClock } from '../support/hand-clock.ts';
 import { startProxy, type TcpProxy } from '../support/proxy.ts';
 
@@ -54,22 +55,22 @@ describe('sweeps', () => {
     try {
       proxy.refuse();
       clock.advance(18_000);
-      await vi.waitFor(() =>
+      await eventually(() =>
         expect(lines).toContainEqual(
           expect.objectContaining({ event: 'orca_relay_sweep_failed', sweep: 'sweep_leases' }),
         ),
       );
       expect(await leases()).toHaveLength(1);
       proxy.open();
-      await vi.waitFor(() => expect(clock.armed).toBe(5));
+      await eventually(() => expect(clock.armed).toBe(5));
       clock.advance(18_000);
-      await vi.waitFor(async () => expect(await leases()).toEqual([]));
-      await vi.waitFor(async () =>
+      await eventually(async () => expect(await leases()).toEqual([]));
+      await eventually(async () =>
         expect(await metric('orca_relay_sweeps_total')).toMatch(/sweep="sweep_leases",outcome="ok"\} 1/),
       );
       expect(await metric('orca_relay_sweeps_total')).toMatch(/sweep="sweep_leases",outcome="failed"\} 1/);
       clock.advance(72_000);
-      await vi.waitFor(async () => {
+      await eventually(async () => {
         const runs = await metric('orca_relay_sweeps_total');
         expect(runs).toMatch(/sweep="sweep_credentials",outcome="ok"\} 1/);
         expect(runs).toMatch(/sweep="sweep_changes",outcome="ok"\} 1/);
@@ -90,9 +91,9 @@ describe('the list of cells', () => {
       await fleet.refresh();
       expect(ids()).toContain('us-5');
       await knownCell(database, 'us-6', { region: 'asia-east2' });
-      await vi.waitFor(() => expect(clock.armed).toBe(1));
+      await eventually(() => expect(clock.armed).toBe(1));
       clock.advance(5_000);
-      await vi.waitFor(() => expect(ids()).toContain('us-6'));
+      await eventually(() => expect(ids()).toContain('us-6'));
       expect(await metric('orca_relay_cell_ready')).toMatch(/cell="us-6",region="asia-east2"\} 1/);
       proxy.refuse();
       await fleet.refresh();
@@ -108,7 +109,7 @@ describe('the list of cells', () => {
   test('asks once more for whatever was told while it was reading', async () => {
     const fleet = new Fleet(db, log, metrics, clock);
     await Promise.all([fleet.refresh(), fleet.refresh(), fleet.refresh()]);
-    await vi.waitFor(() => expect(clock.armed).toBe(1));
+    await eventually(() => expect(clock.armed).toBe(1));
     clock.advance(0);
     expect(clock.armed).toBe(0);
     await fleet.stop();

@@ -1,9 +1,11 @@
 import { createServer, type Socket } from 'node:net';
+import pg from 'pg';
 import { afterAll, afterEach, beforeAll, describe, expect, test } from 'vitest';
 import { type Database, type DatabaseError, openDatabase } from '../../server/database.ts';
 import { createLogger } from '../../server/log.ts';
 import { createMetrics, type Metrics } from '../../server/metrics.ts';
 import { type FreshDatabase, freshDatabase } from '../support/database.ts';
+import { eventually } from '../support/eventually.ts';
 
 let fresh: FreshDatabase;
 const opened: Database[] = [];
@@ -24,6 +26,18 @@ async function failureOf(work: Promise<unknown>): Promise<DatabaseError> {
     },
     (error) => error as DatabaseError,
   );
+}
+
+/** Keeps others from an advisory lock while `work` runs. */
+async function locked(key: number, work: () => Promise<void>): Promise<void> {
+  const holder = new pg.Client({ connectionString: fresh.url });
+  await holder.connect();
+  try {
+    await holder.query('select pg_advisory_lock($1)', [key]);
+    await work();
+  } finally {
+    await holder.end();
+  }
 }
 
 beforeAll(async () => {
@@ -81,19 +95,19 @@ describe('errors have a kind', () => {
   test('a lock that is not to be had is busy', async () => {
     await fresh.query('create table contended (id int primary key)');
     await fresh.query('insert into contended values (1)');
-    const database = open();
-    const holder = fresh.query('select pg_sleep(0.2) from (select from contended for update) held');
-    const held = "select from pg_locks where relation = 'contended'::regclass and mode = 'RowShareLock'";
-    while ((await database.query(held)).length === 0);
-    const failure = await failureOf(database.query('select from contended for update nowait'));
+    const holder = new pg.Client({ connectionString: fresh.url });
+    await holder.connect();
+    await holder.query('begin');
+    await holder.query('select from contended for update');
+    const failure = await failureOf(open().query('select from contended for update nowait'));
     expect(failure).toMatchObject({ kind: 'busy', code: '55P03', retryable: true });
-    await holder;
+    await holder.end();
   });
 
   test('a statement that the server gives up is a timeout, and leaves the connection usable', async () => {
     const database = open({ statementTimeoutMs: 100, poolMax: 1 });
     const pid = await database.query('select pg_backend_pid() as pid');
-    expect(await failureOf(database.query('select pg_sleep(5)'))).toMatchObject({ kind: 'timeout', code: '57014' });
+    expect(await failureOf(database.query('select pg_sleep(30)'))).toMatchObject({ kind: 'timeout', code: '57014' });
     expect(await database.query('select pg_backend_pid() as pid')).toEqual(pid);
   });
 
@@ -101,9 +115,9 @@ describe('errors have a kind', () => {
     const database = open({ poolMax: 1 });
     const [before] = await database.query('select pg_backend_pid() as pid');
     const started = performance.now();
-    const failure = await failureOf(database.query('select pg_sleep(3)', [], { timeoutMs: 100 }));
+    const failure = await failureOf(database.query('select pg_sleep(4)', [], { timeoutMs: 100 }));
     expect(failure.kind).toBe('timeout');
-    expect(performance.now() - started).toBeLessThan(1000);
+    expect(performance.now() - started).toBeLessThan(3_500);
     expect((await database.query('select pg_backend_pid() as pid'))[0]).not.toEqual(before);
   });
 
@@ -138,7 +152,7 @@ describe('errors have a kind', () => {
     url.port = String((hole.address() as { port: number }).port);
     const started = performance.now();
     expect((await failureOf(open({ url: url.href }).query('select 1'))).kind).toBe('unavailable');
-    expect(performance.now() - started).toBeLessThan(4_500);
+    expect(performance.now() - started).toBeLessThan(15_000);
     for (const socket of sockets) socket.destroy();
     hole.close();
   });
@@ -156,25 +170,29 @@ describe('errors have a kind', () => {
 describe('the pool', () => {
   test('counts who waits for a connection and how long, and bounds the wait', async () => {
     const database = open({ poolMax: 1 });
+    await locked(1, async () => {
+      const holding = failureOf(database.query('select pg_advisory_lock_shared(1)'));
+      const waiting = failureOf(database.query('select 1', [], { timeoutMs: 60 }));
+      expect(await waiting).toMatchObject({ kind: 'busy', retryable: true });
+      expect(await holding).toMatchObject({ kind: 'busy', code: '55P03' });
+    });
     await database.query('select 1');
-    const holding = database.query('select pg_sleep(0.2)');
-    const waiting = failureOf(database.query('select 1', [], { timeoutMs: 60 }));
-    await database.query('select 1');
-    expect(await waiting).toMatchObject({ kind: 'busy', retryable: true });
-    await holding;
     expect(database.waiters()).toBe(0);
     expect(database.oldestWaitMs()).toBe(0);
   });
 
   test('tells waiters while they wait', async () => {
     const database = open({ poolMax: 1 });
-    await database.query('select 1');
-    const holding = database.query('select pg_sleep(0.1)');
-    const waiting = [database.query('select 1'), database.query('select 1')];
-    await fresh.query('select pg_sleep(0.03)');
-    expect(database.waiters()).toBe(2);
-    expect(database.oldestWaitMs()).toBeGreaterThan(15);
-    await Promise.all([holding, ...waiting]);
+    const calls: Promise<unknown>[] = [];
+    await locked(2, async () => {
+      calls.push(database.query("select set_config('lock_timeout', '0', false), pg_advisory_lock_shared(2)"));
+      calls.push(database.query('select 1'), database.query('select 1'));
+      await eventually(() => {
+        expect(database.waiters()).toBe(2);
+        expect(database.oldestWaitMs()).toBeGreaterThan(15);
+      });
+    });
+    await Promise.all(calls);
   });
 
   test('keeps the bounds of a session on the server too', async () => {
@@ -185,12 +203,12 @@ describe('the pool', () => {
   });
 
   test('closes within its bound while a query runs', async () => {
-    const database = open();
-    const running = failureOf(database.query('select pg_sleep(4)'));
+    const database = open({ statementTimeoutMs: 60_000 });
+    const running = failureOf(database.query('select pg_sleep(50)'));
     await database.query('select 1');
     const started = performance.now();
     await database.close();
-    expect(performance.now() - started).toBeLessThan(4_500);
+    expect(performance.now() - started).toBeLessThan(15_000);
     await running;
   });
 });
@@ -203,28 +221,37 @@ test('every backend killed at once under load: each call fails or succeeds, noth
   const note = (reason: unknown) => unhandled.push(reason);
   process.on('unhandledRejection', note);
   process.on('uncaughtException', note);
+  const lost = async () =>
+    Number(/orca_relay_database_connections_lost_total (\d+)/.exec(await metrics.registry.metrics())?.[1]);
   const kinds = new Set<string>();
-  const load = Array.from({ length: 200 }, () =>
-    database.query('select pg_sleep(0.01)').then(
-      () => kinds.add('ok'),
-      (error: DatabaseError) => kinds.add(error.kind),
-    ),
-  );
-  await fresh.query('select pg_sleep(0.05)');
+  let killing = true;
+  const load = Array.from({ length: 200 }, async () => {
+    do {
+      await database.query('select pg_sleep(0.01)').then(
+        () => kinds.add('ok'),
+        (error: DatabaseError) => kinds.add(error.kind),
+      );
+    } while (killing);
+  });
+  await eventually(() => expect(kinds).toEqual(new Set(['ok'])));
   for (let round = 0; round < 3; round++) {
     await fresh.query(
       "select pg_terminate_backend(pid) from pg_stat_activity where datname = current_database() and application_name = 'orca-relay/test'",
     );
   }
+  await eventually(() => expect(kinds).toContain('unavailable'));
+  killing = false;
   await Promise.all(load);
-  expect([...kinds].sort()).toEqual(['ok', 'unavailable']);
+  // Whoever waited too long for one of the new connections was told that.
+  expect([...kinds].filter((kind) => kind !== 'busy').sort()).toEqual(['ok', 'unavailable']);
   expect(await database.query('select 1 as one')).toEqual([{ one: 1 }]);
   const idle = await database.query('select pg_backend_pid() as pid');
+  const before = await lost();
   await fresh.query('select pg_terminate_backend($1)', [idle[0]?.pid]);
-  await new Promise((resolve) => setTimeout(resolve, 50));
+  await eventually(async () => expect(await lost()).toBeGreaterThan(before));
   expect(await database.query('select 1 as one')).toEqual([{ one: 1 }]);
   process.off('unhandledRejection', note);
   process.off('uncaughtException', note);
   expect(unhandled).toEqual([]);
-  expect(await metrics.registry.metrics()).toMatch(/orca_relay_database_connections_lost_total [1-9]/);
+  expect(before).toBeGreaterThan(0);
 });

@@ -93,7 +93,7 @@ test('an evacuation that waits for a cell in an operator’s hands gives its hos
   await one.query("select relay_v1.set_admission('y', 'migration-only')");
   const started = performance.now();
   await expect(two.query("select * from relay_v1.evacuate_cell('x', 'y')")).rejects.toMatchObject({ code: '55P03' });
-  expect(performance.now() - started).toBeLessThan(2000);
+  expect(performance.now() - started).toBeLessThan(8_000);
   await one.commit();
   expect(await two.query("select outcome, moved from relay_v1.evacuate_cell('x', 'y')")).toEqual([
     { outcome: 'ok', moved: 1 },

@@ -155,7 +155,7 @@ describe('the key server', () => {
     keys.misbehave(() => undefined);
     const startedAt = performance.now();
     expect(await tokens.ready()).toEqual({ ok: false, reason: 'jwks_timed_out' });
-    expect(performance.now() - startedAt).toBeLessThan(3_500);
+    expect(performance.now() - startedAt).toBeLessThan(10_000);
   });
 });
 

@@ -1,7 +1,8 @@
-import { afterAll, afterEach, beforeAll, describe, expect, test, vi } from 'vitest';
+import { afterAll, afterEach, beforeAll, describe, expect, test } from 'vitest';
 import { type EventStream, eventStreamRoute, type StreamEnd } from '../../server/event-stream.ts';
 import { type App, createApp, type Listener, listen } from '../../server/uws.ts';
 import { type EventReader, readEvents } from '../support/event-source.ts';
+import { eventually } from '../support/eventually.ts';
 import { HandClock } from '../support/hand-clock.ts';
 
 const clock = new HandClock();
@@ -45,7 +46,7 @@ afterAll(() => listener.destroy());
 async function reader(): Promise<{ peer: EventReader; stream: EventStream }> {
   const peer = await readEvents(url);
   readers.push(peer);
-  await vi.waitFor(() => expect(opened).toHaveLength(1));
+  await eventually(() => expect(opened).toHaveLength(1));
   return { peer, stream: opened[0] as EventStream };
 }
 
@@ -65,10 +66,10 @@ describe('a stream of events', () => {
 
   test('says that it is alive when it is quiet', async () => {
     const { peer } = await reader();
-    await vi.waitFor(() => expect(peer.comments()).toBe(1));
+    await eventually(() => expect(peer.comments()).toBe(1));
     clock.advance(3_999);
     clock.advance(1);
-    await vi.waitFor(() => expect(peer.comments()).toBe(2));
+    await eventually(() => expect(peer.comments()).toBe(2));
   });
 
   test('refuses before it opens; a handler that throws costs only its request', async () => {
@@ -84,7 +85,7 @@ describe('a stream of events', () => {
     const { peer, stream } = await reader();
     expect(clock.armed).toBe(armed + 1);
     peer.close();
-    await vi.waitFor(() => expect(ends).toEqual(['hung-up']));
+    await eventually(() => expect(ends).toEqual(['hung-up']));
     expect(clock.armed).toBe(armed);
     stream.offer('1');
     stream.stop();
@@ -117,15 +118,12 @@ describe('a peer that does not keep up', () => {
     clock.advance(4_000);
     peer.resume();
     const seen: unknown[] = [];
-    await vi.waitFor(
-      async () => {
-        clock.advance(0);
-        stream.offer('"newest"');
-        while (peer.waiting() > 0) seen.push(await peer.next());
-        expect(seen.at(-1)).toBe('newest');
-      },
-      { timeout: 10_000, interval: 50 },
-    );
+    await eventually(async () => {
+      clock.advance(0);
+      stream.offer('"newest"');
+      while (peer.waiting() > 0) seen.push(await peer.next());
+      expect(seen.at(-1)).toBe('newest');
+    });
     expect(seen.filter((event) => typeof event === 'number')).toEqual([]);
     expect(ends).toEqual([]);
     // what came late counts no longer against it
@@ -140,7 +138,7 @@ describe('a peer that does not keep up', () => {
     clock.advance(4_999);
     expect(ends).toEqual([]);
     // the sockets between may have taken some of it by now
-    await vi.waitFor(() => {
+    await eventually(() => {
       stream.offer(MANY);
       clock.advance(1_000);
       expect(ends).toEqual(['slow']);

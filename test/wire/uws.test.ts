@@ -225,7 +225,7 @@ describe('endSocket', () => {
     await nextClose('mute');
     const took = performance.now() - before;
     expect(took).toBeGreaterThan(900);
-    expect(took).toBeLessThan(2_000);
+    expect(took).toBeLessThan(10_000);
     expect(closes.filter((close) => close.name === 'mute')).toHaveLength(1);
     client.terminate();
   });
