@@ -4,7 +4,7 @@ import type { Database } from './database.ts';
 import { type DoorbellState, openDoorbell } from './doorbell.ts';
 import type { Logger } from './log.ts';
 import type { Metrics } from './metrics.ts';
-import type { Change, ChangesPage } from './sql-interface.ts';
+import type { Change, ChangeCursor, ChangesPage } from './sql-interface.ts';
 
 /**
  * Reads `relay.change` from a cursor, each change once, whether or not anybody rings (02, change log; P9). Polling is
@@ -29,6 +29,8 @@ export interface ChangeStreamOptions {
   onChange: (change: Change) => void | Promise<void>;
   /** Called before any change that follows the cursor, at the start too. When it throws, it is called again. */
   onResync: (reason: ResyncReason) => void | Promise<void>;
+  /** After the changes of each read: everything up to this cursor was brought, its gaps left out. */
+  onRead?: (cursor: ChangeCursor) => void;
   log: Logger;
   metrics: Metrics;
   clock?: Clock;
@@ -156,6 +158,7 @@ class Reader {
     for (const change of page.changes) await this.#deliver(change);
     this.#meters.gaps(aged.cursor.gaps.length, aged.dropped);
     this.#position = aged;
+    this.#options.onRead?.(aged.cursor);
     if (aged.cursor.gaps.length > MAX_GAPS) {
       this.#position = null;
       this.#resync = 'gaps';

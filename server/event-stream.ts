@@ -3,8 +3,8 @@ import { copyHeaders, type Reply, type Request, sendReply, socketAddress } from 
 import { type App, errorSinkOf, type HttpResponse } from './uws.ts';
 
 /**
- * Server-sent events that each replace the one before: a peer that reads slowly misses what is out of date anyway, and never
- * more than one text waits for it. One that does not read at all is dropped.
+ * Server-sent events, of two kinds. What is offered replaces what still waits: a peer that reads slowly misses what is out of
+ * date anyway. What is pushed comes in order and whole, and waits in a bounded queue. A peer that does not read is dropped.
  */
 
 /** Why a stream ended. */
@@ -15,12 +15,16 @@ const ALIVE_MS = 4_000;
 /** A peer that has been behind for so long is dropped. */
 const SLOW_MS = 5_000;
 const LOOK_MS = 1_000;
+/** More than this waits for nobody; ten thousand events of the change log are not as much. */
+const MAX_WAITING_CHARACTERS = 2_097_152;
 const COMMENT = ':\n\n';
+
+export type StreamRequest = Omit<Request, 'body' | 'signal'>;
 
 export interface StreamHandlers {
   /** Answers with a refusal, or null to open the stream. */
-  accept(request: Omit<Request, 'body' | 'signal'>): Reply | null;
-  opened(stream: EventStream): void;
+  accept(request: StreamRequest): Reply | null;
+  opened(stream: EventStream, request: StreamRequest): void;
   /** Once for every stream that opened. */
   ended(stream: EventStream, end: StreamEnd): void;
 }
@@ -50,7 +54,7 @@ export function eventStreamRoute(
         return;
       }
       const stream = new EventStream(res, clock, headers, (end) => handlers.ended(stream, end));
-      handlers.opened(stream);
+      handlers.opened(stream, request);
     } catch (error) {
       report(error, `GET ${path}`);
       res.close();
@@ -58,12 +62,25 @@ export function eventStreamRoute(
   });
 }
 
+export interface StreamedEvent {
+  /** Where a reader that was cut off goes on. */
+  id?: string;
+  event?: string;
+  data: string;
+}
+
+function eventText({ id, event, data }: StreamedEvent): string {
+  const head = `${id === undefined ? '' : `id: ${id}\n`}${event === undefined ? '' : `event: ${event}\n`}`;
+  return `${head}data: ${data.replaceAll('\n', '\ndata: ')}\n\n`;
+}
+
 export class EventStream {
   readonly #res: HttpResponse;
   readonly #clock: Clock;
   readonly #onEnd: (end: StreamEnd) => void;
   readonly #stopLooking: () => void;
-  #waiting: string | null = null;
+  #waiting: string[] = [];
+  #waitingCharacters = 0;
   #behindSince: number | null = null;
   #wroteAt: number;
   #end: StreamEnd | null = null;
@@ -98,8 +115,31 @@ export class EventStream {
   /** Sends this, now or when the peer has taken what came before; the newest takes the place of one that still waits. */
   offer(data: string): void {
     if (this.#end !== null) return;
-    this.#waiting = `data: ${data.replaceAll('\n', '\ndata: ')}\n\n`;
+    this.#forgetWaiting();
+    this.push({ data });
+  }
+
+  /** Sends this after all that was pushed before, or drops a peer for which too much waits already. */
+  push(event: StreamedEvent): void {
+    if (this.#end !== null) return;
+    const text = eventText(event);
+    this.#waiting.push(text);
+    this.#waitingCharacters += text.length;
     this.#flush();
+    if (this.#waiting.length <= 1 || this.#waitingCharacters <= MAX_WAITING_CHARACTERS) return;
+    this.#ended('slow');
+    this.#res.close();
+  }
+
+  /** Whether nothing waits: all has left for the peer. False for good after the end. */
+  taken(): boolean {
+    if (this.#end !== null) return false;
+    this.#flush();
+    return this.#behindSince === null;
+  }
+
+  get over(): boolean {
+    return this.#end !== null;
   }
 
   /** Harmless on a stream that has ended. */
@@ -125,10 +165,15 @@ export class EventStream {
   #flush(): void {
     // a write tells whether what was queued before it has gone; a comment is the shortest there is
     if (this.#behindSince !== null && !this.#write(COMMENT)) return;
-    if (this.#waiting === null) return;
-    const text = this.#waiting;
-    this.#waiting = null;
+    if (this.#waiting.length === 0) return;
+    const text = this.#waiting.join('');
+    this.#forgetWaiting();
     this.#write(text);
+  }
+
+  #forgetWaiting(): void {
+    this.#waiting = [];
+    this.#waitingCharacters = 0;
   }
 
   /** False when the peer has not taken all of it; it is queued, and nothing more may be until it has gone. */
@@ -146,6 +191,7 @@ export class EventStream {
   #ended(end: StreamEnd): void {
     if (this.#end !== null) return;
     this.#end = end;
+    this.#forgetWaiting();
     this.#stopLooking();
     this.#onEnd(end);
   }

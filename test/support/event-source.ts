@@ -1,5 +1,11 @@
 import { type IncomingMessage, request } from 'node:http';
 
+export interface ReadEvent {
+  id: string | undefined;
+  event: string | undefined;
+  data: string;
+}
+
 /** A reader of server-sent events that can stop reading, as a page in a stuck tab does. */
 export interface EventReader {
   status: number;
@@ -8,6 +14,8 @@ export interface EventReader {
   body(): Promise<string>;
   /** The next event's data, parsed; comments are passed over. Rejects when the stream has ended. */
   next<T>(): Promise<T>;
+  /** The next event as it came. */
+  nextEvent(): Promise<ReadEvent>;
   /** Events that came and nobody asked for yet. */
   waiting(): number;
   comments(): number;
@@ -26,8 +34,8 @@ export function readEvents(url: string, headers: Record<string, string> = {}): P
 }
 
 function readerOf(response: IncomingMessage): EventReader {
-  const events: string[] = [];
-  const askers: { resolve: (data: string) => void; reject: (error: Error) => void }[] = [];
+  const events: ReadEvent[] = [];
+  const askers: { resolve: (event: ReadEvent) => void; reject: (error: Error) => void }[] = [];
   let rest = '';
   let all = '';
   let comments = 0;
@@ -39,14 +47,17 @@ function readerOf(response: IncomingMessage): EventReader {
     rest = blocks.pop() ?? '';
     for (const block of blocks) {
       const lines = block.split('\n');
-      const data = lines.flatMap((line) => (line.startsWith('data: ') ? [line.slice(6)] : []));
+      const field = (name: string) =>
+        lines.flatMap((line) => (line.startsWith(`${name}: `) ? [line.slice(name.length + 2)] : []));
+      const data = field('data');
       if (data.length === 0) {
         comments += 1;
         continue;
       }
+      const event = { id: field('id')[0], event: field('event')[0], data: data.join('\n') };
       const asker = askers.shift();
-      if (asker) asker.resolve(data.join('\n'));
-      else events.push(data.join('\n'));
+      if (asker) asker.resolve(event);
+      else events.push(event);
     }
   });
   const ended = new Promise<void>((resolve) => {
@@ -59,6 +70,12 @@ function readerOf(response: IncomingMessage): EventReader {
     response.on('close', end);
     response.on('error', end);
   });
+  async function nextEvent(): Promise<ReadEvent> {
+    const ready = events.shift();
+    if (ready !== undefined) return ready;
+    if (over) throw new Error('the stream has ended');
+    return new Promise((resolve, reject) => askers.push({ resolve, reject }));
+  }
   return {
     status: response.statusCode ?? 0,
     headers: response.headers,
@@ -67,11 +84,9 @@ function readerOf(response: IncomingMessage): EventReader {
       return all;
     },
     async next<T>() {
-      const ready = events.shift();
-      if (ready !== undefined) return JSON.parse(ready) as T;
-      if (over) throw new Error('the stream has ended');
-      return JSON.parse(await new Promise<string>((resolve, reject) => askers.push({ resolve, reject }))) as T;
+      return JSON.parse((await nextEvent()).data) as T;
     },
+    nextEvent,
     waiting: () => events.length,
     comments: () => comments,
     pause: () => response.pause(),

@@ -64,6 +64,16 @@ describe('a stream of events', () => {
     expect([await peer.next(), await peer.next()]).toEqual([{ a: 1 }, 2]);
   });
 
+  test('sends what is pushed in order, with its id and name', async () => {
+    const { peer, stream } = await reader();
+    stream.push({ id: '1-7', event: 'change', data: '{"a":1}' });
+    stream.push({ event: 'gap', data: '2' });
+    expect([await peer.nextEvent(), await peer.nextEvent()]).toEqual([
+      { id: '1-7', event: 'change', data: '{"a":1}' },
+      { id: undefined, event: 'gap', data: '2' },
+    ]);
+  });
+
   test('says that it is alive when it is quiet', async () => {
     const { peer } = await reader();
     await eventually(() => expect(peer.comments()).toBe(1));
@@ -129,6 +139,30 @@ describe('a peer that does not keep up', () => {
     // what came late counts no longer against it
     clock.advance(20_000);
     expect(ends).toEqual([]);
+  });
+
+  test('gets all that was pushed, whole and in order, if it is only late', async () => {
+    const { peer, stream } = await reader();
+    peer.pause();
+    const text = 'y'.repeat(1 << 20);
+    for (let n = 0; n < 8; n += 1) stream.push({ data: JSON.stringify({ n, text }) });
+    await eventually(() => expect(stream.taken()).toBe(false));
+    stream.push({ data: '{"n":8}' });
+    peer.resume();
+    const seen: number[] = [];
+    while (seen.length < 9) seen.push((await peer.next<{ n: number }>()).n);
+    expect(seen).toEqual([0, 1, 2, 3, 4, 5, 6, 7, 8]);
+    await eventually(() => expect(stream.taken()).toBe(true));
+  });
+
+  test('is dropped at once when too much waits for it', async () => {
+    const { peer, stream } = await reader();
+    peer.pause();
+    for (let n = 0; n < 40 && !stream.over; n += 1) stream.push({ data: MANY });
+    expect(ends).toEqual(['slow']);
+    expect(stream.taken()).toBe(false);
+    peer.resume();
+    await peer.ended;
   });
 
   test('is dropped after 5 s, with a reason', async () => {
