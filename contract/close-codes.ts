@@ -43,6 +43,7 @@ export const CLOSE_REASONS = {
   'assignment moved': CLOSE.WRONG_CELL,
   'credential unknown here': CLOSE.WRONG_CELL,
   'host seated elsewhere': CLOSE.WRONG_CELL,
+  'seated on a newer cell': CLOSE.WRONG_CELL,
   'control changed during accept': CLOSE.WRONG_CELL,
   'too many connections': CLOSE.LIMIT_EXCEEDED,
   'relay queue limit exceeded': CLOSE.LIMIT_EXCEEDED,

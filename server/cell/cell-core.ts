@@ -4,6 +4,7 @@ import type { Logger } from '../log.ts';
 import type { ServiceIdentity } from '../service-token.ts';
 import type { AssignmentLease, LeaseClass, RelayTokenVerifier } from '../tokens.ts';
 import type { AdmitModes } from './admit-modes.ts';
+import type { Book } from './book.ts';
 import type { CellMetrics } from './cell-metrics.ts';
 import type { CellOrders } from './cell-orders.ts';
 import type { Drain } from './drain.ts';
@@ -35,6 +36,7 @@ export interface CellCore {
   readonly tokens: RelayTokenVerifier;
   readonly seats: Seats;
   readonly seatLog: SeatLog;
+  readonly book: Book;
   readonly activations: HostQueue;
   readonly leases: LeaseKeeper;
   readonly orders: CellOrders;

@@ -9,6 +9,7 @@ export interface CellGauges {
   draining(): boolean;
   splices(): number;
   pending(): number;
+  bookings(): number;
   units(): Units;
   modes: ModeGauges;
 }
@@ -27,7 +28,8 @@ export function createCellMetrics(metrics: Metrics, gauges: CellGauges) {
     () => units().enforced,
   );
   metrics.gauge('orca_relay_cell_units_in_flight', 'Units of upgrades under way', [], () => units().inFlight);
-  metrics.gauge('orca_relay_cell_units_reserved', 'Units kept for data sockets to come', [], () => units().reserved);
+  metrics.gauge('orca_relay_bookings', 'Seats kept for hosts that directors sent here', [], gauges.bookings);
+  metrics.gauge('orca_relay_cell_units_reserved', 'Units kept for sockets to come', [], () => units().reserved);
   metrics.gauge('orca_relay_cell_unit_faults', 'Units given back twice: a mistake of ours', [], () => units().faults);
   return {
     ...createModeMetrics(metrics, gauges.modes),
@@ -54,6 +56,10 @@ export function createCellMetrics(metrics: Metrics, gauges: CellGauges) {
       'path',
       'status',
     ]),
+    bookings: metrics.counter('orca_relay_booking_answers_total', 'Seats that directors asked for', ['run', 'outcome']),
+    bookingEnds: metrics.counter('orca_relay_booking_ends_total', 'Bookings that are over', ['end']),
+    demotes: metrics.counter('orca_relay_reserve_demotes_total', 'Seats that directors called outranked', ['outcome']),
+    memoryHellos: metrics.counter('orca_relay_reserve_hellos_total', 'Host hellos on a cell in reserve mode', ['basis']),
     renewals: metrics.counter('orca_relay_control_renewals_total', 'Lease renewals by outcome', ['outcome']),
     renewalFlushSeconds: metrics.histogram('orca_relay_control_renewal_flush_seconds', 'Duration of renewal batches'),
     feedPages: metrics.counter('orca_relay_seat_feed_pages_total', 'Pages of the seat feed that directors read', [

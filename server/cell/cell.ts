@@ -8,6 +8,7 @@ import type { HeartbeatLoad } from '../sql-interface.ts';
 import { createRelayTokenVerifier, inspectAssignmentLease } from '../tokens.ts';
 import { type App, selfTestPause } from '../uws.ts';
 import { AdmitModes } from './admit-modes.ts';
+import { openBook } from './cell-book.ts';
 import type { CellCore, CellIdentity } from './cell-core.ts';
 import { createCellMetrics } from './cell-metrics.ts';
 import { CellOrders } from './cell-orders.ts';
@@ -26,7 +27,7 @@ import { registerSeatFeed } from './seat-feed-route.ts';
 import { Seats } from './seats.ts';
 import { connectionEffects, sessionEffects } from './session-effects.ts';
 import { Splicer } from './splicer.ts';
-import { Units } from './units.ts';
+import { bookingCeiling, Units } from './units.ts';
 
 /** How often a cell looks for changes that concern it, rung or not (02, change log). */
 const CHANGE_POLL_MS = 1_000;
@@ -58,6 +59,7 @@ class Cell implements RolePart {
     this.#context = context;
     this.#units = new Units(context.config.connectionLimit?.hardCap ?? null);
     this.#core = this.#createCore();
+    this.#core.modes.onLeft(() => this.#core.book.void());
     this.#messages = new ControlMessages(this.#core);
     this.#heartbeat = new Heartbeat(this.#core, this.#heartbeatSource());
   }
@@ -130,6 +132,7 @@ class Cell implements RolePart {
     this.#core.orders.stop();
     this.#core.modes.stop();
     this.#core.drain.stop();
+    this.#core.book.void();
   }
 
   async #finish(farewell: Promise<void>): Promise<void> {
@@ -167,11 +170,13 @@ class Cell implements RolePart {
         modes: modeGauges(() => core),
         splices: () => seats.connections().filter(({ active }) => active).length,
         pending: () => seats.connections().filter(({ pending }) => pending).length,
+        bookings: () => core.book.size,
         units: () => this.#units,
       }),
       tokens: createRelayTokenVerifier(config, clock),
       seats,
       seatLog: new SeatLog(clock, identity.incarnation),
+      book: openBook(clock, () => core, this.#units, bookingCeiling(config.connectionLimit, config.cellCapacity)),
       activations: new HostQueue(clock, LIMITS.activationWaitMs, MAX_WAITING_ACTIVATIONS),
       background: new Limiter(BACKGROUND_CALLS, MAX_BACKGROUND_WAITING),
       leases: new LeaseKeeper(() => core),

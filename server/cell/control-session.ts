@@ -1,6 +1,7 @@
 import {
   type Capability,
   type CellFrameOf,
+  CLOSE,
   CLOSE_REASONS,
   type CloseReason,
   cellFrames,
@@ -43,7 +44,7 @@ export interface ControlClose {
 
 export interface SessionEnd {
   cause: EndCause;
-  /** As its last socket was closed, or would have been. */
+  /** As its last socket was closed, or would have been; 4409 for a host that was demoted. */
   closeCode: number;
   /** The socket that it closes, which may take a second; null if none was left. */
   closing: PeerSocket | null;
@@ -82,6 +83,7 @@ export class ControlSession {
   #state: ControlState = 'proving';
   #socket: PeerSocket | null;
   #drained = false;
+  #demoted = false;
   #lostCode = 0;
   #leaseUntil = 0;
   #lastPongAt: number;
@@ -119,6 +121,11 @@ export class ControlSession {
   /** True once this host was told to leave: it takes no phones, and no refresh brings it back. */
   get drained(): boolean {
     return this.#drained;
+  }
+
+  /** True once a newer seat outranked this one: however it ends, its host was sent away. */
+  get demoted(): boolean {
+    return this.#demoted;
   }
 
   /** Whether new phones, invites and direct installs are taken. */
@@ -223,6 +230,12 @@ export class ControlSession {
     else this.#awaitEnd();
   }
 
+  /** A newer seat outranks this one: a drain from which the host may not come back to this epoch. */
+  demote(): void {
+    this.#demoted = true;
+    this.drain(LIMITS.demotedGraceMs, 'demoted');
+  }
+
   /** Another time for an end that the host was told of, earlier or later; false if it was told of no such end. */
   postpone(cause: EndCause, delayMs: number): boolean {
     if (this.#state === 'closed' || !this.#endsAt.has(cause)) return false;
@@ -289,7 +302,8 @@ export class ControlSession {
     for (const connection of [...this.connections.values()]) {
       connection.end(connection.active ? reasons.spliced : reasons.pending);
     }
-    const closeCode = reasons.control === null ? this.#lostCode : CLOSE_REASONS[reasons.control];
+    const ownCode = reasons.control === null ? this.#lostCode : CLOSE_REASONS[reasons.control];
+    const closeCode = this.#demoted ? CLOSE.WRONG_CELL : ownCode;
     this.#effects.ended(this, { cause, closeCode, closing: socket });
   }
 

@@ -91,6 +91,7 @@ export const END_CAUSES = [
   'moved',
   'assignment-missing',
   'activity-moved',
+  'demoted',
   'stale-incarnation',
 ] as const;
 export type EndCause = (typeof END_CAUSES)[number];
@@ -147,6 +148,11 @@ export const END_REASONS: Record<EndCause, EndReasons> = {
     control: 'control activity moved',
     spliced: 'resolve configured director',
     pending: 'resolve configured director',
+  },
+  demoted: {
+    control: 'seated on a newer cell',
+    spliced: 'host seated elsewhere',
+    pending: 'host seated elsewhere',
   },
   'stale-incarnation': {
     control: 'relay draining',

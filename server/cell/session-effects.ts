@@ -15,7 +15,7 @@ const KEEPS_NO_LEASE: ReadonlySet<EndCause> = new Set<EndCause>([
   'stale-incarnation',
 ]);
 /** Ends that the host was told of beforehand. */
-const IN_DUE_TIME: ReadonlySet<ControlClose['cause']> = new Set<ControlClose['cause']>(['drained', 'retired']);
+const IN_DUE_TIME: ReadonlySet<ControlClose['cause']> = new Set<ControlClose['cause']>(['drained', 'retired', 'demoted']);
 const PRINTABLE_REASON_LENGTH = 80;
 
 /** What the life of a control sets off in the cell around it. */

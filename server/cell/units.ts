@@ -22,6 +22,16 @@ export interface HostDataUnit extends Unit {
   keep(): void;
 }
 
+/** A unit that is kept for the control of a host, which a director booked a seat for. */
+export interface BookedUnit {
+  /** Whether it is here to be lent, or handed to a newer booking. */
+  readonly kept: boolean;
+  /** For the host's socket, which has it for good once it has opened; null while another has it, and ever after. */
+  lend(): Unit | null;
+  /** Its booking is over: what a socket has, it keeps. */
+  release(): void;
+}
+
 /** How much a kind of socket takes, and up to where. */
 interface Rule {
   ceiling: number;
@@ -61,6 +71,18 @@ function uncappedRules(): Rules {
     phone: { ceiling: hostData - LIMITS.reservedHostDataSockets, units: 1 },
     hostData: { ceiling: hostData, units: 1 },
   };
+}
+
+/**
+ * Up to where a cell promises seats: what the directors place by as well, so that a booking and the database's placement
+ * fill a cell alike. On an uncapped cell that is its capacity, as far as it has units.
+ */
+export function bookingCeiling(
+  limit: { hardCap: number; unobservedBound: number } | null,
+  capacityUnits: number,
+): number {
+  if (limit === null) return Math.min(capacityUnits, LIMITS.uncappedConnections);
+  return limit.hardCap - LIMITS.reservedHostControls - limit.unobservedBound;
 }
 
 /** Where a socket's unit stands. */
@@ -161,6 +183,44 @@ export class Units {
       ...unit,
       keep: () => {
         decided = true;
+      },
+    };
+  }
+
+  /** Whether there is one more unit under a ceiling. */
+  hasRoom(ceiling: number): boolean {
+    return this.#fits({ ceiling, units: 1 });
+  }
+
+  /** A unit for a host that is yet to come. */
+  booking(ceiling: number): BookedUnit | UnitRefusal {
+    if (!this.hasRoom(ceiling)) return this.#rules.refusal;
+    let state: 'kept' | 'lent' | 'gone' = 'kept';
+    this.#move({ reserved: 1 });
+    return {
+      get kept() {
+        return state === 'kept';
+      },
+      lend: () => {
+        if (state !== 'kept') return null;
+        state = 'lent';
+        this.#move({ reserved: -1 });
+        const unit = this.#socket(() => {
+          if (state !== 'lent') return;
+          state = 'kept';
+          this.#move({ reserved: 1 });
+        });
+        return {
+          opened: () => {
+            state = 'gone';
+            unit.opened();
+          },
+          release: unit.release,
+        };
+      },
+      release: () => {
+        if (state === 'kept') this.#move({ reserved: -1 });
+        state = 'gone';
       },
     };
   }

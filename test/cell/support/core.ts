@@ -3,6 +3,7 @@ import { Writable } from 'node:stream';
 import { LIMITS } from '../../../contract/index.ts';
 import { AdmitModes } from '../../../server/cell/admit-modes.ts';
 import type { CellCore } from '../../../server/cell/cell-core.ts';
+import { openBook } from '../../../server/cell/cell-book.ts';
 import { createCellMetrics } from '../../../server/cell/cell-metrics.ts';
 import { CellOrders } from '../../../server/cell/cell-orders.ts';
 import { Drain } from '../../../server/cell/drain.ts';
@@ -13,7 +14,7 @@ import { modeGauges } from '../../../server/cell/mode-metrics.ts';
 import { SeatLog } from '../../../server/cell/seat-log.ts';
 import { Seats } from '../../../server/cell/seats.ts';
 import { Splicer } from '../../../server/cell/splicer.ts';
-import { Units } from '../../../server/cell/units.ts';
+import { bookingCeiling, Units } from '../../../server/cell/units.ts';
 import type { Clock } from '../../../server/clock.ts';
 import { openDatabase } from '../../../server/database.ts';
 import { createLogger } from '../../../server/log.ts';
@@ -26,6 +27,7 @@ export interface TestCore extends CellCore {
   registry: Metrics['registry'];
   /** How often it was told to stand down. */
   stoodDown: number;
+  units: Units;
   /** How often it asked for an early heartbeat. */
   reports: number;
   close(): Promise<void>;
@@ -69,11 +71,14 @@ export function startCore(databaseUrl: string, clock: Clock, over: Partial<CellC
       modes: modeGauges(() => core),
       splices: () => 0,
       pending: () => 0,
+      bookings: () => core.book.size,
       units: () => units,
     }),
     tokens: createRelayTokenVerifier({ auth: null, selfHostedKey: 'k'.repeat(32), signingKey: 's'.repeat(32) }, clock),
     seats,
     seatLog: new SeatLog(clock, identity.incarnation),
+    units,
+    book: openBook(clock, () => core, units, bookingCeiling(null, 900)),
     activations: new HostQueue(clock, LIMITS.activationWaitMs, 8),
     background: new Limiter(4, 1_000),
     leases: new LeaseKeeper(() => core),
