@@ -1,10 +1,13 @@
 import fc from 'fast-check';
 import { afterAll, beforeAll, expect, test } from 'vitest';
-import { Fleet, type Seated } from '../acceptance/support/fleet.ts';
+import { writeFeedCursor } from '../../contract/seat-feed.ts';
+import { Fleet, type Node, type Seated } from '../acceptance/support/fleet.ts';
 import { connectPair, installDevice, type Pair } from '../acceptance/support/parts.ts';
 import { RawPhone } from '../acceptance/support/raw-phone.ts';
 import { scrape, total } from '../acceptance/support/scrape.ts';
+import { readFeed, readFull } from '../acceptance/support/seat-feed.ts';
 import { until } from '../acceptance/support/wait.ts';
+import { FeedReader } from '../cell/support/feed-reader.ts';
 
 let fleet: Fleet;
 beforeAll(async () => {
@@ -71,9 +74,38 @@ async function leftoversGone({ seated }: Member): Promise<void> {
 
 const held = ({ pairs }: Member) => 1 + 2 * pairs.length;
 
-async function agrees(members: Member[]): Promise<void> {
+/** One who reads each cell's feed now and then, as a director does. */
+class Reader {
+  readonly #held = new Map(fleet.cells.map((cell) => [cell.id, new FeedReader()]));
+
+  async poll(cell: Node): Promise<void> {
+    const reader = this.of(cell);
+    const query = reader.cursor === null ? '' : `?since=${writeFeedCursor(reader.cursor)}`;
+    const page = await readFeed(fleet, cell, query);
+    reader.apply(page.incarnation, page);
+  }
+
+  of(cell: Node): FeedReader {
+    return this.#held.get(cell.id) as FeedReader;
+  }
+}
+
+/** Who followed the changes and who asks for everything now hold the same seats, and those the hosts have (85). */
+async function feedAgrees(reader: Reader, cell: Node, here: Member[]): Promise<void> {
+  await reader.poll(cell);
+  const { full, counts } = await readFull(fleet, cell);
+  const seats = full.map(({ userId, relayHostId, ...seat }) => [`${userId} ${relayHostId}`, seat]);
+  expect([...reader.of(cell).seats].sort()).toEqual(seats.sort());
+  expect(seats.map(([name]) => name)).toEqual(
+    here.map(({ seated }) => `${seated.identity.userId} ${seated.identity.relayHostId}`).sort(),
+  );
+  expect(counts).toMatchObject({ seats: here.length, controls: here.length });
+}
+
+async function agrees(members: Member[], reader: Reader): Promise<void> {
   for (const cell of fleet.cells) {
     const here = members.filter(({ seated }) => seated.grant.cellUrl === cell.origin);
+    await feedAgrees(reader, cell, here);
     const expected = here.reduce((sum, member) => sum + held(member), 0);
     await until(
       `${cell.id} holds ${expected} units`,
@@ -100,7 +132,7 @@ async function agrees(members: Member[]): Promise<void> {
   }
 }
 
-test('incident 34: after any run, leases, heartbeats and what the cells hold agree to the unit', async () => {
+test('incident 34, 85: after any run, leases, heartbeats, feeds and what the cells hold agree to the unit', async () => {
   const steps = fc.array(fc.record<Step>({ step: fc.constantFrom(...STEPS), who: fc.nat(HOSTS - 1) }), {
     minLength: 20,
     maxLength: 40,
@@ -108,14 +140,18 @@ test('incident 34: after any run, leases, heartbeats and what the cells hold agr
   await fc.assert(
     fc.asyncProperty(steps, async (run) => {
       const members: Member[] = [];
+      const reader = new Reader();
       for (let count = 0; count < HOSTS; count += 1) {
         const seated = await fleet.seat();
         members.push({ seated, resumeToken: (await installDevice(seated.host)).resumeToken, pairs: [] });
       }
-      for (const { step, who } of run) await perform(members[who] as Member, step);
+      for (const { step, who } of run) {
+        await perform(members[who] as Member, step);
+        await reader.poll(fleet.cell(who % fleet.cells.length));
+      }
       // Long enough for a renewal and a heartbeat, and for what nobody attached to end.
       await fleet.advance(64_000, 8_000);
-      await agrees(members);
+      await agrees(members, reader);
       for (const { seated } of members) seated.host.peer.hangUp(1000, 'signed-out');
       for (const cell of fleet.cells) {
         await until(
