@@ -56,12 +56,6 @@ export function createCellMetrics(metrics: Metrics, gauges: CellGauges) {
       'path',
       'status',
     ]),
-    bookings: metrics.counter('orca_relay_booking_answers_total', 'Seats that directors asked for', ['run', 'outcome']),
-    bookingEnds: metrics.counter('orca_relay_booking_ends_total', 'Bookings that are over', ['end']),
-    demotes: metrics.counter('orca_relay_reserve_demotes_total', 'Seats that directors called outranked', ['outcome']),
-    memoryHellos: metrics.counter('orca_relay_reserve_hellos_total', 'Host hellos on a cell in reserve mode', ['basis']),
-    renewals: metrics.counter('orca_relay_control_renewals_total', 'Lease renewals by outcome', ['outcome']),
-    renewalFlushSeconds: metrics.histogram('orca_relay_control_renewal_flush_seconds', 'Duration of renewal batches'),
     feedPages: metrics.counter('orca_relay_seat_feed_pages_total', 'Pages of the seat feed that directors read', [
       'kind',
     ]),
@@ -71,6 +65,8 @@ export function createCellMetrics(metrics: Metrics, gauges: CellGauges) {
     memoryHellos: metrics.counter('orca_relay_reserve_hellos_total', 'Host hellos on a cell in reserve mode', [
       'basis',
     ]),
+    renewals: metrics.counter('orca_relay_control_renewals_total', 'Lease renewals by outcome', ['outcome']),
+    renewalFlushSeconds: metrics.histogram('orca_relay_control_renewal_flush_seconds', 'Duration of renewal batches'),
     leaseRecoveries: metrics.counter('orca_relay_control_recoveries_total', 'Lost leases asked for again', ['outcome']),
     leaseReleases: metrics.counter('orca_relay_lease_releases_total', 'Leases given up', ['outcome']),
     accepts: metrics.counter('orca_relay_client_accepts_total', 'Phones that asked to be connected', [

@@ -22,8 +22,8 @@ import { Limiter } from './limiter.ts';
 import { modeGauges } from './mode-metrics.ts';
 import type { PeerSocket } from './peer-socket.ts';
 import { registerDirectorOnly, registerSocketRoutes } from './routes.ts';
-import { SeatLog } from './seat-log.ts';
 import { registerSeatFeed } from './seat-feed-route.ts';
+import { SeatLog } from './seat-log.ts';
 import { Seats } from './seats.ts';
 import { connectionEffects, sessionEffects } from './session-effects.ts';
 import { Splicer } from './splicer.ts';
@@ -66,8 +66,8 @@ class Cell implements RolePart {
 
   register(app: App): void {
     if (this.#context.config.role === 'cell') registerDirectorOnly(app);
-    registerSocketRoutes(app, {
     registerSeatFeed(app, this.#core);
+    registerSocketRoutes(app, {
       core: this.#core,
       units: this.#units,
       preAuth: new PreAuth(this.#context.clock),
