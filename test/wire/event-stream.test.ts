@@ -145,13 +145,11 @@ describe('a peer that does not keep up', () => {
     const { peer, stream } = await reader();
     peer.pause();
     const text = 'y'.repeat(1 << 20);
-    for (let n = 0; n < 8; n += 1) stream.push({ data: JSON.stringify({ n, text }) });
-    await eventually(() => expect(stream.taken()).toBe(false));
-    stream.push({ data: '{"n":8}' });
+    let sent = 0;
+    for (; sent === 0 || stream.taken(); sent += 1) stream.push({ data: JSON.stringify({ n: sent, text }) });
+    for (const last = sent + 3; sent < last; sent += 1) stream.push({ data: JSON.stringify({ n: sent }) });
     peer.resume();
-    const seen: number[] = [];
-    while (seen.length < 9) seen.push((await peer.next<{ n: number }>()).n);
-    expect(seen).toEqual([0, 1, 2, 3, 4, 5, 6, 7, 8]);
+    for (let n = 0; n < sent; n += 1) expect((await peer.next<{ n: number }>()).n).toBe(n);
     await eventually(() => expect(stream.taken()).toBe(true));
   });
 
