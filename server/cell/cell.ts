@@ -66,7 +66,8 @@ class Cell implements RolePart {
 
   register(app: App): void {
     if (this.#context.config.role === 'cell') registerDirectorOnly(app);
-    registerSeatFeed(app, this.#core);
+    registerSeatFeed(app, this.#core, this.#units);
+    registerBookings(app, this.#core);
     registerSocketRoutes(app, {
       core: this.#core,
       units: this.#units,

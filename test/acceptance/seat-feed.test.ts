@@ -27,6 +27,8 @@ describe('who sits on a cell, as a director reads it (85)', () => {
     expect(page.counts.seats).toBe(page.full.length);
     expect(page.counts.controls).toBe(page.full.length);
     expect(page).toMatchObject({ v: 1, cellId: 'c1', draining: false, admitModeRaw: 'db', admitModeEffective: 'db' });
+    expect(page.counts).toMatchObject({ bookings: 0, units: page.full.length, ceiling: 900 });
+    expect(page.intake).toEqual({ perSec: 5, burst: 20, tokens: 20 });
     expect(Math.abs(page.at - fleet.clock.wallNow())).toBeLessThan(5_000);
     const { userId, relayHostId } = identity;
     const seat = page.full.find((held) => held.relayHostId === relayHostId);
