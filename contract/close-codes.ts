@@ -41,6 +41,7 @@ export const CLOSE_REASONS = {
   'wrong assignment epoch': CLOSE.WRONG_CELL,
   'assignment changed during host proof': CLOSE.WRONG_CELL,
   'assignment moved': CLOSE.WRONG_CELL,
+  'control could not re-register': CLOSE.WRONG_CELL,
   'credential unknown here': CLOSE.WRONG_CELL,
   'host seated elsewhere': CLOSE.WRONG_CELL,
   'seated on a newer cell': CLOSE.WRONG_CELL,

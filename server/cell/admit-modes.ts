@@ -2,7 +2,10 @@ import { type CellFlags, DEFAULT_CELL_FLAGS, readCellFlags } from '../../contrac
 import { every } from '../clock.ts';
 import type { AdmitMode, CellOrdersResult } from '../sql-interface.ts';
 import type { CellCore } from './cell-core.ts';
+import { DeadMan } from './dead-man.ts';
+import { EffectiveRow, type RowWish } from './effective-row.ts';
 import { MODE_TRANSITIONS, type ModeEvent, type ModeState } from './mode-states.ts';
+import { Reregistration, reregisterInFlight } from './reregistration.ts';
 
 const TICK_MS = 1_000;
 
@@ -20,12 +23,24 @@ export class AdmitModes {
   /** Of flags that were read and not taken: said once. */
   #refused = 0;
   #mode: ModeState = 'db';
-  #contactAt = 0;
+  #stopped = false;
+  /** It said reserve once, so it is to say db at the end. */
+  #saidReserve = false;
   #stopTicking: (() => void) | undefined;
+  readonly #row: EffectiveRow;
+  readonly trip: DeadMan;
+  readonly reregistration: Reregistration;
 
   /** The core holds its modes, so these ask for the core. */
   constructor(core: () => CellCore) {
     this.#coreOf = core;
+    this.#row = new EffectiveRow(core);
+    this.trip = new DeadMan(core, this.#row, () => this.#settle());
+    this.reregistration = new Reregistration(core, {
+      wanted: () => this.raw === 'db',
+      inFlight: () => reregisterInFlight(core().db.poolMax, this.#flags.reregisterInFlight),
+      directorsSilent: () => this.trip.silent,
+    });
   }
 
   get raw(): AdmitMode {
@@ -52,20 +67,22 @@ export class AdmitModes {
 
   /** A director that books seats here was heard: it polled the feed, or booked. */
   contact(): void {
-    this.#contactAt = this.#coreOf().clock.now();
-  }
-
-  /** How long no director that books seats here was heard. */
-  get silentMs(): number {
-    return this.#coreOf().clock.now() - this.#contactAt;
+    this.trip.contact();
   }
 
   start(): void {
-    this.#stopTicking ??= every(this.#coreOf().clock, TICK_MS, () => this.#settle());
+    this.#stopTicking ??= every(this.#coreOf().clock, TICK_MS, () => {
+      this.trip.watch();
+      this.#settle();
+    });
   }
 
+  /** The process leaves: nothing is written, claimed or registered any more. */
   stop(): void {
+    this.#stopped = true;
     this.#stopTicking?.();
+    this.trip.stop();
+    this.reregistration.stop();
   }
 
   /** Flags that were read now. Those of a generation that is not newer, and those that are void, change nothing. */
@@ -86,15 +103,32 @@ export class AdmitModes {
       return;
     }
     this.#flags = read.flags;
+    this.#saidReserve ||= read.flags.admitMode === 'reserve';
     this.#generation = generation;
+    this.trip.follow(generation, read.flags);
     metrics.flags.inc({ outcome: 'applied' });
     log.info({ event: 'orca_relay_cell_flags_applied', generation, flags: read.flags, ignoredKeys: read.ignored });
     this.#settle();
   }
 
+  /** Brings the mode, the leases and the row to what flags and trip say. */
   #settle(): void {
-    this.#fire(this.#flags.admitMode);
-    if (this.#mode === 'leaving' && this.#coreOf().leases.unleased().length === 0) this.#fire('all-leased');
+    if (this.#stopped) return;
+    const { leases, admitted } = this.#coreOf();
+    this.#fire(this.trip.state === 'tripped' ? 'db' : this.#flags.admitMode);
+    if (this.#mode === 'leaving' && leases.unleased().length === 0) this.#fire('all-leased');
+    this.reregistration.check();
+    // Before it is heard, the row and the question are another process's.
+    if (admitted()) this.#row.follow(this.#wish());
+  }
+
+  #wish(): RowWish | null {
+    const { state } = this.trip;
+    // It speaks again when it has asked for its slot anew.
+    if (state === 'lapsed' || state === 'reclaiming') return null;
+    const tripped = state === 'tripped';
+    if (this.#flags.admitMode === 'reserve') return { mode: tripped ? 'db' : 'reserve', refreshed: true, tripped };
+    return this.#mode === 'db' && this.#saidReserve ? { mode: 'db', refreshed: false, tripped } : null;
   }
 
   #fire(event: ModeEvent): void {

@@ -93,6 +93,7 @@ export const END_CAUSES = [
   'activity-moved',
   'demoted',
   'stale-incarnation',
+  'not-reregistered',
 ] as const;
 export type EndCause = (typeof END_CAUSES)[number];
 
@@ -151,6 +152,11 @@ export const END_REASONS: Record<EndCause, EndReasons> = {
   },
   demoted: {
     control: 'seated on a newer cell',
+    spliced: 'host seated elsewhere',
+    pending: 'host seated elsewhere',
+  },
+  'not-reregistered': {
+    control: 'control could not re-register',
     spliced: 'host seated elsewhere',
     pending: 'host seated elsewhere',
   },

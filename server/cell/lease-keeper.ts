@@ -64,9 +64,14 @@ export class LeaseKeeper {
     this.#upkeep.set(session, { dueAt: now + LIMITS.firstRenewalMs, askedAt: now, inFlight: false });
   }
 
+  /** Whether it has a lease, as far as is known here. */
+  holds(session: ControlSession): boolean {
+    return this.#upkeep.has(session);
+  }
+
   /** Hosts that were seated from memory alone, on a cell in reserve mode. */
   unleased(): ControlSession[] {
-    return this.#core.seats.sessions().filter((session) => !this.#upkeep.has(session));
+    return this.#core.seats.sessions().filter((session) => !this.holds(session));
   }
 
   forget(session: ControlSession): void {

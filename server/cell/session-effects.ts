@@ -15,7 +15,11 @@ const KEEPS_NO_LEASE: ReadonlySet<EndCause> = new Set<EndCause>([
   'stale-incarnation',
 ]);
 /** Ends that the host was told of beforehand. */
-const IN_DUE_TIME: ReadonlySet<ControlClose['cause']> = new Set<ControlClose['cause']>(['drained', 'retired', 'demoted']);
+const IN_DUE_TIME: ReadonlySet<ControlClose['cause']> = new Set<ControlClose['cause']>([
+  'drained',
+  'retired',
+  'demoted',
+]);
 const PRINTABLE_REASON_LENGTH = 80;
 
 /** What the life of a control sets off in the cell around it. */
@@ -34,10 +38,12 @@ export function sessionEffects(core: CellCore, messages: ControlMessages): Sessi
       core.metrics.sessionEnds.inc({ cause });
       leaveLog(core, session, end);
       core.seats.unseat(session);
+      const leased = core.leases.holds(session);
       core.leases.forget(session);
       core.drain.noteLeft();
       if (cause === 'signed-out') core.seats.rememberCloseReason(session.host, 'signed-out');
-      if (!KEEPS_NO_LEASE.has(cause)) {
+      // Without a lease there is nothing to give up, but the database keeps the last words of every host.
+      if (cause === 'signed-out' || (leased && !KEEPS_NO_LEASE.has(cause))) {
         core.leases.release(session.host, session, cause === 'signed-out' ? 'signed-out' : null);
       }
     },
