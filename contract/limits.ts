@@ -160,6 +160,8 @@ export const LIMITS = {
   feedPollMs: 1_000,
   feedTimeoutMs: 2_000,
   feedPagesAPoll: 5,
+  /** Every seat of a large cell with room to spare: 20 000 of 800 bytes each. */
+  maxFeedPageBytes: 16 * 1_048_576,
   /** What a director keeps of hosts that are seated nowhere, each kind by itself. */
   rememberedHosts: 100_000,
   rememberedLeaversAHost: 4,

@@ -2,6 +2,11 @@ import { z } from 'zod';
 import { Problem } from './problem.ts';
 
 export type Role = 'director' | 'cell' | 'combined';
+/** Whether a director books seats on reserve cells: no, as a trial that changes no answer, or yes. */
+export type ReservePlacement = 'off' | 'dry-run' | 'on';
+
+/** Cells by name, or every one. */
+export type FeedCells = 'all' | ReadonlySet<string>;
 
 export interface LaneConfig {
   /** Calls to the database at once. */
@@ -31,6 +36,11 @@ export interface Config {
   poolMax: number;
   statementTimeoutMs: number;
   lanes: { placement: LaneConfig; sticky: LaneConfig };
+  reservePlacement: ReservePlacement;
+  /** Whose seat feeds a director reads. */
+  seatFeedCells: FeedCells;
+  /** How long a director keeps the seats of a cell whose feed fails. */
+  ownerRetentionMs: number;
   publicAssignmentsEnabled: boolean;
   readinessGraceMs: { jwks: number; sql: number };
   /** False: a fast sender is not held back, and only the bounded queue stands before a slow receiver. */
@@ -96,6 +106,10 @@ const flag = (fallback: boolean): Variable<boolean> => ({
   fallback,
 });
 
+function readFeedCells(text: string): FeedCells {
+  return text === 'all' ? 'all' : new Set(text.split(',').map((name) => name.trim()));
+}
+
 const VARIABLES = {
   ORCA_RELAY_ROLE: oneOf(['combined', 'director', 'cell'], 'combined'),
   PORT: whole(0, 65_535, 8080),
@@ -147,6 +161,16 @@ const VARIABLES = {
   ORCA_RELAY_PUBLIC_STICKY_QUEUE_MAX: whole(0, 4_096, 4_096),
   ORCA_RELAY_PUBLIC_STICKY_WAIT_MS: whole(1, 60_000, 2_000),
   ORCA_RELAY_PUBLIC_STICKY_RETRY_AFTER_SECONDS: whole(1, 3_600, 2),
+  ORCA_RELAY_RESERVE_PLACEMENT: oneOf(['off', 'dry-run', 'on'], 'on'),
+  ORCA_RELAY_SHADOW_SEAT_FEED_CELLS: {
+    schema: z
+      .string()
+      .regex(/^(?!.*(?:^|,)\s*(?:,|$))/)
+      .transform(readFeedCells),
+    accepts: '"all", or names of cells with commas between them',
+    fallback: 'all',
+  } satisfies Variable<FeedCells>,
+  ORCA_RELAY_OWNER_RETENTION_MS: whole(0, 600_000, 60_000),
   ORCA_RELAY_SPLICE_PAUSE: oneOf(['on', 'off'], 'on'),
   ORCA_RELAY_METRICS_KEY: {
     schema: z.string().min(16).regex(/^\S+$/),
@@ -203,6 +227,9 @@ export function readConfig(env: Environment): Config {
     poolMax: read('ORCA_RELAY_DATABASE_POOL_MAX') ?? (role === 'director' ? 3 : 10),
     statementTimeoutMs: read('ORCA_RELAY_POSTGRES_STATEMENT_TIMEOUT_MS'),
     lanes: { placement: readLane(env, 'ASSIGNMENT'), sticky: readLane(env, 'STICKY') },
+    reservePlacement: read('ORCA_RELAY_RESERVE_PLACEMENT'),
+    seatFeedCells: read('ORCA_RELAY_SHADOW_SEAT_FEED_CELLS'),
+    ownerRetentionMs: read('ORCA_RELAY_OWNER_RETENTION_MS'),
     publicAssignmentsEnabled: read('ORCA_RELAY_PUBLIC_ASSIGNMENTS_ENABLED'),
     readinessGraceMs: {
       jwks: read('ORCA_RELAY_READINESS_JWKS_GRACE_MS'),

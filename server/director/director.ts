@@ -1,3 +1,4 @@
+import { randomUUID } from 'node:crypto';
 import { type ChangeStream, openChangeStream } from '../change-stream.ts';
 import { route } from '../http.ts';
 import type { ReadinessReport, RoleContext, RolePart } from '../role-part.ts';
@@ -12,30 +13,55 @@ import { registerFleetPage } from './fleet-page.ts';
 import { createHostToken } from './host-token.ts';
 import { InviteMover } from './invite-mover.ts';
 import { createLocate } from './locate.ts';
+import { PendingMoves } from './pending-moves.ts';
+import { PlacementMemory } from './placement-memory.ts';
 import { checkPoolBudget } from './pool-budget.ts';
 import { Refusals } from './refusals.ts';
 import { Regions } from './regions.ts';
+import { openReserve, type Reserve } from './reserve.ts';
 import { createResolve } from './resolve.ts';
+import { createFetchPage } from './seat-feed-client.ts';
+import { SeatMap } from './seat-map.ts';
+import { SeatPoller } from './seat-poller.ts';
+import { ServiceTokens } from './service-tokens.ts';
 import { type Sweeps, startSweeps } from './sweeps.ts';
 
-/** Places hosts on cells. Holds nothing that a restart loses: what it knows is in Postgres (01, processes). */
+/** Places hosts on cells. A restart loses nothing: what it knows is in Postgres and on the cells (01, processes). */
 
 const CHANGE_POLL_MS = 250;
 
 export function createDirector(context: RoleContext): RolePart {
   const { clock, config, db, log, metrics } = context;
-  const desk = openDesk(context);
   const refusals = new Refusals(log, metrics, clock);
   const tokens = createRelayTokenVerifier(config, clock);
-  const locate = createLocate(db, desk, clock);
   const fleet = new Fleet(db, log, metrics, clock);
+  const directorId = randomUUID();
+  const serviceTokens = new ServiceTokens(config.signingKey, directorId, clock);
+  const seats = new SeatMap(clock, { retentionMs: config.ownerRetentionMs });
+  const poller = new SeatPoller({
+    map: seats,
+    cells: () => fleet.list,
+    feedCells: config.seatFeedCells,
+    placementOn: config.reservePlacement === 'on',
+    fetchPage: createFetchPage(serviceTokens),
+    log,
+    metrics,
+    clock,
+    peerTime: context.peerTime,
+  });
+  fleet.onRead(() => poller.listed());
+  const pending = new PendingMoves(clock);
+  const memory = new PlacementMemory({ clock, mode: config.reservePlacement, pending, seats });
+  const desk = openDesk(context, memory);
+  const reserve = openReserve({ context, desk, directorId, fleet, memory, seats, serviceTokens });
+  const locate = createLocate(db, desk, clock);
   const feed = new FleetFeed(db, log, metrics, clock);
   const mover = new InviteMover({ clock, peerTime: context.peerTime, locate, log, metrics, refusals });
   let running: { stream: ChangeStream; sweeps: Sweeps } | null = null;
 
   return {
     register(app) {
-      registerHttp(app, context, { desk, locate, refusals, tokens });
+      registerHttp(app, context, { desk, locate, refusals, reserve, tokens });
       registerFleetPage(app, context, feed);
       // On one origin with a cell, the cell takes phones in itself.
       if (config.role === 'director') mover.register(app);
@@ -43,15 +69,19 @@ export function createDirector(context: RoleContext): RolePart {
     },
     async start() {
       await checkPoolBudget(db);
+      poller.start();
+      reserve.start();
       const stream = openChangeStream({
         databaseUrl: config.databaseUrl,
         db,
         pollMs: CHANGE_POLL_MS,
         onChange: (change) => {
           if (isAboutCells(change.kind)) void fleet.refresh();
+          reserve.changed(change);
           feed.changed();
         },
         onResync: () => {
+          reserve.resynced();
           feed.changed();
           return fleet.refresh();
         },
@@ -71,7 +101,13 @@ export function createDirector(context: RoleContext): RolePart {
       desk.stop();
       mover.stop();
       refusals.stop();
-      await Promise.all([fleet.stop(), feed.stop(), stopping?.stream.stop(), stopping?.sweeps.stop()]);
+      await Promise.all([
+        fleet.stop(),
+        poller.stop().then(() => reserve.stop()),
+        feed.stop(),
+        stopping?.stream.stop(),
+        stopping?.sweeps.stop(),
+      ]);
     },
   };
 }
@@ -80,12 +116,13 @@ interface Served {
   desk: Desk;
   locate: ReturnType<typeof createLocate>;
   refusals: Refusals;
+  reserve: Reserve;
   tokens: ReturnType<typeof createRelayTokenVerifier>;
 }
 
-function registerHttp(app: App, context: RoleContext, { desk, locate, refusals, tokens }: Served): void {
+function registerHttp(app: App, context: RoleContext, { desk, locate, refusals, reserve, tokens }: Served): void {
   const regions = new Regions(context.db, refusals, context.clock);
-  route(app, 'post', '/v1/assign', createAssign({ context, desk, refusals, tokens }));
+  route(app, 'post', '/v1/assign', createAssign({ context, desk, refusals, reserve: reserve.assign, tokens }));
   route(app, 'post', '/v1/resolve', createResolve(locate, refusals));
   route(app, 'post', '/v1/host-token', createHostToken(context, refusals));
   route(app, 'get', '/v1/regions', () => regions.answer());

@@ -6,10 +6,12 @@ import type { CellRow, ChangeKind } from '../sql-interface.ts';
 
 /**
  * The cells as this director last read them: anew when the change log says that one changed, and every 5 s without being
- * told. The last list is kept while the database is away.
+ * told. The last list is kept while the database is away, and asked for less and less often.
  */
 
 const EVERY_MS = 5_000;
+const FIRST_BACKOFF_MS = 1_000;
+const MAX_BACKOFF_MS = 30_000;
 const READ_TIMEOUT_MS = 3_000;
 
 /** Whether a change is about a cell, not about a host on one. */
@@ -40,11 +42,12 @@ export class Fleet {
   readonly #log: Logger;
   readonly #clock: Clock;
   readonly #meters: Meters;
-  #cells: readonly CellRow[] = [];
+  #list: readonly CellRow[] | null = null;
   #timer: Timer | undefined;
   #reading: Promise<void> | null = null;
   #again = false;
-  #failing = false;
+  #failures = 0;
+  #onRead: () => void = () => undefined;
   #stopped = false;
 
   constructor(db: Pick<Database, 'call'>, log: Logger, metrics: Metrics, clock: Clock) {
@@ -55,7 +58,16 @@ export class Fleet {
   }
 
   get cells(): readonly CellRow[] {
-    return this.#cells;
+    return this.#list ?? [];
+  }
+
+  /** Another array whenever it was read anew; null before it was first read. */
+  get list(): readonly CellRow[] | null {
+    return this.#list;
+  }
+
+  onRead(listener: () => void): void {
+    this.#onRead = listener;
   }
 
   /** Reads once, and once more if it was asked to meanwhile. Never rejects. */
@@ -70,7 +82,7 @@ export class Fleet {
       if (this.#stopped) return;
       const again = this.#again;
       this.#again = false;
-      this.#timer = this.#clock.setTimeout(() => void this.refresh(), again ? 0 : EVERY_MS);
+      this.#timer = this.#clock.setTimeout(() => void this.refresh(), again ? 0 : this.#pauseMs());
     });
     return this.#reading;
   }
@@ -81,15 +93,22 @@ export class Fleet {
     await this.#reading;
   }
 
+  #pauseMs(): number {
+    return this.#failures === 0 ? EVERY_MS : Math.min(MAX_BACKOFF_MS, FIRST_BACKOFF_MS * 2 ** (this.#failures - 1));
+  }
+
   async #read(): Promise<void> {
     try {
-      this.#cells = await this.#db.call('cells', {}, { timeoutMs: READ_TIMEOUT_MS });
-      this.#meters.show(this.#cells);
-      this.#failing = false;
+      const list = await this.#db.call('cells', {}, { timeoutMs: READ_TIMEOUT_MS });
+      this.#failures = 0;
+      this.#list = list;
+      this.#meters.show(list);
     } catch (error) {
-      if (!this.#failing) this.#log.warn({ event: 'orca_relay_cell_list_failed', error });
-      this.#failing = true;
+      this.#failures += 1;
+      if (this.#failures === 1) this.#log.warn({ event: 'orca_relay_shadow_seat_cell_list_failed', error });
+      return;
     }
+    this.#onRead();
   }
 }
 

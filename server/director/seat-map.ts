@@ -65,9 +65,16 @@ export interface FeedJoin extends HostName {
   reservedBy?: string;
 }
 
+export interface FeedLeave extends HostName {
+  epoch: number;
+  /** Unknown of one that was only missed in a full snapshot. */
+  closeCode?: number;
+}
+
 export interface PageEvent {
   /** Seats that the map did not hold before. */
   joins: readonly FeedJoin[];
+  leaves: readonly FeedLeave[];
   /** The read had every page: what it does not name is not there. A read that fails midway is never told. */
   complete: true;
 }
@@ -224,6 +231,15 @@ export class SeatMap implements SeatView {
     return this.#listed && [...this.#cells.values()].every(({ required, seats }) => !required || seats.heard);
   }
 
+  /** How many cells' last refresh failed, by how it did. */
+  failures(): ReadonlyMap<FeedFailure, number> {
+    const counts = new Map<FeedFailure, number>();
+    for (const { seats } of this.#cells.values()) {
+      if (seats.failure !== null) counts.set(seats.failure, (counts.get(seats.failure) ?? 0) + 1);
+    }
+    return counts;
+  }
+
   /** Entries of each kind. */
   sizes(): { seats: number; leavers: number; bookings: number; floors: number; sharedFloors: number } {
     let seats = 0;
@@ -266,8 +282,13 @@ export class SeatMap implements SeatView {
     const news = held.seats.take(read);
     const opens = held.arm.succeeded();
     const joins: FeedJoin[] = [];
+    const leaves: FeedLeave[] = [];
     for (const item of news) {
       this.#learn(cellId, item, read.head.at);
+      if (item.what === 'left') {
+        const { epoch, closeCode } = item;
+        leaves.push({ ...hostOfKey(item.key), epoch, ...(closeCode === undefined ? {} : { closeCode }) });
+      }
       if (item.what !== 'seated') continue;
       const { epoch, joinedAt } = item.seat;
       const { reservedBy } = item;
@@ -275,7 +296,7 @@ export class SeatMap implements SeatView {
     }
     if (opens) this.#tellCell({ type: 'open', cellId });
     if (anew) this.#tellCell({ type: 'gap', cellId });
-    for (const listener of this.#pageListeners) listener(cellId, { joins, complete: true });
+    for (const listener of this.#pageListeners) listener(cellId, { joins, leaves, complete: true });
     return 'replaced';
   }
 

@@ -99,7 +99,7 @@ describe('the list of cells', () => {
       await fleet.refresh();
       await fleet.refresh();
       expect(ids()).toContain('us-6');
-      expect(lines.filter(({ event }) => event === 'orca_relay_cell_list_failed')).toHaveLength(1);
+      expect(lines.filter(({ event }) => event === 'orca_relay_shadow_seat_cell_list_failed')).toHaveLength(1);
     } finally {
       await fleet.stop();
     }
