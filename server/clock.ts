@@ -50,15 +50,36 @@ export const systemClock: Clock = {
   },
 };
 
-/** Calls `tick` every `intervalMs` until the returned function is called; never overlaps a slow synchronous tick. */
+/** A clock whose callbacks end nothing but themselves: an exception in one is handed over. */
+export function guardedClock(clock: Clock, report: (error: unknown) => void): Clock {
+  return {
+    now: () => clock.now(),
+    wallNow: () => clock.wallNow(),
+    setTimeout(callback, delayMs) {
+      return clock.setTimeout(() => {
+        try {
+          callback();
+        } catch (error) {
+          report(error);
+        }
+      }, delayMs);
+    },
+    clearTimeout: (timer) => clock.clearTimeout(timer),
+  };
+}
+
+/** Calls `tick` every `intervalMs` until the returned function is called, whether it throws or not; never overlaps a slow synchronous tick. */
 export function every(clock: Clock, intervalMs: number, tick: () => void): () => void {
   let stopped = false;
   let timer: Timer | undefined;
   const arm = () => {
     timer = clock.setTimeout(() => {
       if (stopped) return;
-      tick();
-      if (!stopped) arm();
+      try {
+        tick();
+      } finally {
+        if (!stopped) arm();
+      }
     }, intervalMs);
   };
   arm();

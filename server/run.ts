@@ -1,5 +1,5 @@
 import { setTimeout as sleep } from 'node:timers/promises';
-import { type Clock, systemClock } from './clock.ts';
+import { type Clock, guardedClock, systemClock } from './clock.ts';
 import type { Config } from './config.ts';
 import { type Database, DatabaseError, openDatabase, toDatabaseError } from './database.ts';
 import { notFound, type Reply, type Request, route } from './http.ts';
@@ -66,7 +66,9 @@ export async function startProcess(config: Config, options: StartOptions = {}): 
     log,
     metrics,
   });
-  const clock = options.clock ?? systemClock;
+  const report = failureReport(log, metrics);
+  const onTimerError = (error: unknown) => report(error, 'timer');
+  const clock = guardedClock(options.clock ?? systemClock, onTimerError);
   const peerTime = new PeerTime(clock);
   let listener: Listener | null = null;
   try {
@@ -82,7 +84,7 @@ export async function startProcess(config: Config, options: StartOptions = {}): 
       log,
       metrics,
       clock,
-      peerTime,
+      peerTime: guardedClock(peerTime, onTimerError),
       origin: () => origin,
       leave(reason) {
         log.error({ event: 'orca_relay_leaving', reason });
@@ -92,9 +94,7 @@ export async function startProcess(config: Config, options: StartOptions = {}): 
     };
     const parts = await createParts(context);
     const state = { stopping: false };
-    const app = createApp({
-      onError: (error, where) => log.error({ event: 'orca_relay_handler_failed', where, error }),
-    });
+    const app = createApp({ onError: report });
     // a part's own routes come first, so that it may answer more of a path than is said here
     for (const part of parts) part.register(app);
     registerCommon(app, context, parts, state);
@@ -113,6 +113,15 @@ export async function startProcess(config: Config, options: StartOptions = {}): 
     await db.close();
     throw error;
   }
+}
+
+/** What throws in a handler of a peer, or in a timer, costs that peer or that turn, and is told. */
+function failureReport(log: Logger, metrics: Metrics): (error: unknown, where: string) => void {
+  const failed = metrics.counter('orca_relay_handlers_failed_total', 'Exceptions in handlers and timers', ['kind']);
+  return (error, where) => {
+    failed.inc({ kind: where === 'timer' ? 'timer' : 'handler' });
+    log.error({ event: 'orca_relay_handler_failed', where, error });
+  };
 }
 
 async function createParts(context: RoleContext): Promise<RolePart[]> {

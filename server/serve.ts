@@ -29,6 +29,7 @@ export async function serveConfig(config: Config, options: StartOptions = {}): P
 /** What a process that is nothing else does once it runs: survives the database's rejections and tells its parent. */
 export function announce(running: RunningProcess): void {
   surviveDatabaseRejections(running);
+  reportUncaught(running);
   const { origin, port } = running;
   process.send?.({ listening: { origin, port } } satisfies ListeningMessage);
 }
@@ -70,6 +71,13 @@ export function surviveDatabaseRejections({ log, metrics }: Pick<RunningProcess,
       return;
     }
     throw reason;
+  });
+}
+
+/** The last word of a process that an exception ends: without it only stderr would know. */
+export function reportUncaught({ log }: Pick<RunningProcess, 'log'>): void {
+  process.on('uncaughtExceptionMonitor', (error, origin) => {
+    log.error({ event: 'orca_relay_process_failed', origin, error });
   });
 }
 

@@ -15,8 +15,9 @@ test('a rejection of the database layer that nobody handled is counted, logged a
   expect(stdout).toMatch(/^orca_relay_unhandled_rejections_total 1$/m);
 });
 
-test('any other ends the process', () => {
-  const { status, stderr } = run('bug');
+test('any other ends the process, and the log says of what', () => {
+  const { status, stdout, stderr } = run('bug');
   expect(status).not.toBe(0);
   expect(stderr).toContain('a bug of our own');
+  expect(stdout).toMatch(/"level":"error".*"event":"orca_relay_process_failed".*a bug of our own/);
 });
