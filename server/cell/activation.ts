@@ -1,8 +1,10 @@
 import type { CloseReason } from '../../contract/index.ts';
 import type { ActivateControlResult } from '../sql-interface.ts';
+import type { Booking } from './book.ts';
 import type { CellCore } from './cell-core.ts';
 import type { ControlSession } from './control-session.ts';
 import type { Hello } from './handshake.ts';
+import { groundOf, type Shown } from './hello-ground.ts';
 import type { PeerSocket } from './peer-socket.ts';
 import { hostKey } from './seats.ts';
 
@@ -59,11 +61,15 @@ async function activateInTurn(
   }
   const generation = base?.generation ?? core.seats.nextGeneration(session.host);
   const claim = { epoch: hello.frame.assignmentEpoch, generation, watermark: session.watermark };
+  if (standsInMemory(core, session, hello)) {
+    seat(core, session, socket, hello, claim, 'memory');
+    return;
+  }
   const outcome = await askDatabase(core, session, claim);
   if (outcome === 'stale_cell_incarnation') core.standDown();
   const refusal = REFUSALS[outcome] ?? refusalOf(core, hello, session);
   if (refusal === null && socket.open) {
-    seat(core, session, socket, hello, claim);
+    seat(core, session, socket, hello, claim, 'lease');
     return;
   }
   // A generation that was taken and never used; a rebind's lease belongs to the session it would have continued.
@@ -79,6 +85,13 @@ function refusalOf(core: CellCore, { base, frame }: Hello, session: ControlSessi
   if (base === null) return null;
   const continues = core.seats.of(session.host) === base && base.rebindable(frame.controlResumeSecret);
   return continues ? null : 'control activation superseded';
+}
+
+/** Still so after its proof. A cell that has left reserve mode meanwhile takes the lease, and so the database decides. */
+function standsInMemory(core: CellCore, { host }: ControlSession, { shown }: Hello): boolean {
+  if (shown === null) return false;
+  const ground = groundOf(core, host, core.modes.raw, shown);
+  return ground !== 'database' && ground !== 'shed';
 }
 
 async function askDatabase(
@@ -98,24 +111,43 @@ function seat(
   core: CellCore,
   session: ControlSession,
   socket: PeerSocket,
-  { frame, base }: Hello,
+  { frame, base, shown }: Hello,
   claim: { epoch: number; generation: number; watermark: number },
+  by: 'lease' | 'memory',
 ): void {
   const { appVersion } = frame;
+  const booking = by === 'memory' ? goodBooking(core, shown) : null;
+  const seated = base ?? session;
   if (base !== null) {
     base.rebind(session, appVersion);
     core.metrics.rebinds.inc();
     core.metrics.authentications.inc({ outcome: 'rebound' });
   } else {
-    core.seats.of(session.host)?.end('new-generation');
+    replaceBefore(core, session, by);
     session.activate({ epoch: claim.epoch, generation: claim.generation, appVersion });
     core.seats.seat(session);
     core.leases.keep(session);
     core.metrics.authentications.inc({ outcome: 'seated' });
   }
-  core.seatLog.joined(base ?? session);
+  if (by === 'lease' && !core.leases.holds(seated)) core.leases.keep(seated);
+  core.book.seated(session.host, claim.epoch, booking);
+  core.seatLog.joined(seated, booking === null ? {} : { reservedBy: booking.reservedBy });
   core.seats.forgetCloseReason(session.host);
-  acknowledge(base ?? session, socket);
+  acknowledge(seated, socket);
+}
+
+function goodBooking(core: CellCore, shown: Shown | null): Booking | null {
+  const booking = shown?.booking ?? null;
+  return booking !== null && core.book.honours(booking) ? booking : null;
+}
+
+/** The lease of the generation before passes to the new one, unless that takes none. */
+function replaceBefore(core: CellCore, session: ControlSession, by: 'lease' | 'memory'): void {
+  const before = core.seats.of(session.host);
+  if (before === undefined) return;
+  const leased = core.leases.holds(before);
+  before.end('new-generation');
+  if (leased && by === 'memory') core.leases.release(before.host, before, null);
 }
 
 function acknowledge(session: ControlSession, socket: PeerSocket): void {

@@ -63,7 +63,7 @@ export function createCellMetrics(metrics: Metrics, gauges: CellGauges) {
     bookingEnds: metrics.counter('orca_relay_booking_ends_total', 'Bookings that are over', ['end']),
     demotes: metrics.counter('orca_relay_reserve_demotes_total', 'Seats that directors called outranked', ['outcome']),
     memoryHellos: metrics.counter('orca_relay_reserve_hellos_total', 'Host hellos on a cell in reserve mode', [
-      'basis',
+      'ground',
     ]),
     renewals: metrics.counter('orca_relay_control_renewals_total', 'Lease renewals by outcome', ['outcome']),
     renewalFlushSeconds: metrics.histogram('orca_relay_control_renewal_flush_seconds', 'Duration of renewal batches'),

@@ -8,6 +8,7 @@ import type { HeartbeatLoad } from '../sql-interface.ts';
 import { createRelayTokenVerifier, inspectAssignmentLease } from '../tokens.ts';
 import { type App, selfTestPause } from '../uws.ts';
 import { AdmitModes } from './admit-modes.ts';
+import { registerBookings } from './bookings-route.ts';
 import { openBook } from './cell-book.ts';
 import type { CellCore, CellIdentity } from './cell-core.ts';
 import { createCellMetrics } from './cell-metrics.ts';

@@ -11,11 +11,13 @@ import {
   LIMITS,
   proofMatches,
 } from '../../contract/index.ts';
+import type { LeaseClass } from '../tokens.ts';
 import { activate } from './activation.ts';
 import type { CellCore } from './cell-core.ts';
 import type { ControlSession } from './control-session.ts';
 import { awaitFirstFrame } from './first-frame.ts';
 import { guard } from './guard.ts';
+import { groundOf, type Shown } from './hello-ground.ts';
 import { agreeNatively, WeakKeyError } from './key-agreement.ts';
 import type { PeerSocket } from './peer-socket.ts';
 
@@ -24,6 +26,8 @@ export interface Hello {
   frame: HostFrameOf<'host-hello'>;
   /** The seated session it asks to continue, which has the secret it showed. */
   base: ControlSession | null;
+  /** What it may be let in by without the database; null where the database has said yes. */
+  shown: Shown | null;
 }
 
 /** The first frames of a control (`wire` 1.4, 1.8): hello within 2 s, challenge, proof within 10 s, then its activation. */
@@ -65,21 +69,54 @@ function readHello(
     refuse(core, session, 'host key binding mismatch');
     return;
   }
-  guard(core.log, socket, inspectLease(core, session, hello.assignmentEpoch, lease));
-  guard(core.log, socket, checkSeat(core, session, socket, hello, publicKey));
+  const inspected = inspectLease(core, session, hello.assignmentEpoch, lease);
+  guard(core.log, socket, inspected);
+  guard(core.log, socket, admit(core, session, socket, { hello, publicKey, inspected }));
 }
 
-/** Only looked at: the row admits, and a lease that disagrees with it says something about a director. */
+/** A lease that disagrees with the row says something about a director; it admits nobody unless the flags say so. */
 async function inspectLease(
   core: CellCore,
   { host }: ControlSession,
   epoch: number,
   lease: string | undefined,
-): Promise<void> {
+): Promise<LeaseClass> {
   const found = await core.inspectLease(lease, { ...host, cellId: core.identity.cellId, epoch });
   core.metrics.leaseShadow.inc({ class: found });
-  if (found === 'valid' || found === 'absent') return;
-  core.log.info({ event: 'orca_relay_assignment_lease_shadow', class: found });
+  if (found !== 'valid' && found !== 'absent') {
+    core.log.info({ event: 'orca_relay_assignment_lease_shadow', class: found });
+  }
+  return found;
+}
+
+interface Introduction {
+  hello: HostFrameOf<'host-hello'>;
+  publicKey: Uint8Array;
+  inspected: Promise<LeaseClass>;
+}
+
+/** By what the cell remembers, or by the database. The mode is read once for a hello. */
+async function admit(
+  core: CellCore,
+  session: ControlSession,
+  socket: PeerSocket,
+  { hello, publicKey, inspected }: Introduction,
+): Promise<void> {
+  const { raw: mode, flags } = core.modes;
+  const epoch = hello.assignmentEpoch;
+  const ticket = mode === 'reserve' && flags.ticketCheck === 'enforce' && (await inspected) === 'valid';
+  if (!isStillThere(session, socket)) return;
+  const shown: Shown = { epoch, ticket, booking: core.book.find(session.host, epoch) ?? null };
+  const ground = groundOf(core, session.host, mode, shown);
+  if (mode === 'reserve') core.metrics.memoryHellos.inc({ ground });
+  if (ground === 'shed') refuse(core, session, 'relay temporarily unavailable');
+  else if (ground !== 'database') challenge(core, session, socket, hello, publicKey, shown);
+  else await checkSeat(core, session, socket, hello, publicKey);
+}
+
+function isStillThere(session: ControlSession, socket: PeerSocket): boolean {
+  if (!socket.open) session.abandon();
+  return session.state === 'proving';
 }
 
 async function checkSeat(
@@ -102,9 +139,8 @@ async function checkSeat(
     refuse(core, session, 'relay temporarily unavailable');
     return;
   }
-  if (session.state !== 'proving') return;
-  if (!socket.open) session.abandon();
-  else if (seated) challenge(core, session, socket, hello, publicKey);
+  if (!isStillThere(session, socket)) return;
+  if (seated) challenge(core, session, socket, hello, publicKey, null);
   else refuse(core, session, 'wrong assignment epoch');
 }
 
@@ -143,6 +179,7 @@ function challenge(
   socket: PeerSocket,
   hello: HostFrameOf<'host-hello'>,
   publicKey: Uint8Array,
+  shown: Shown | null,
 ): void {
   const base = continuedSession(core, session, hello);
   const issued = issue(core, session, hello, publicKey, base !== null);
@@ -159,7 +196,7 @@ function challenge(
         refuse(core, session, 'invalid host proof');
         return;
       }
-      guard(core.log, socket, activate(core, session, socket, { frame: hello, base }));
+      guard(core.log, socket, activate(core, session, socket, { frame: hello, base, shown }));
     },
     refuse: (reason) => refuse(core, session, reason),
     gone: () => session.abandon(),

@@ -13,6 +13,7 @@ import type { App } from '../uws.ts';
 import type { CellCore } from './cell-core.ts';
 import type { ConnectionEffects } from './connection.ts';
 import { ControlSession, type SessionEffects } from './control-session.ts';
+import { isExpected } from './hello-ground.ts';
 import { beginHandshake } from './handshake.ts';
 import { receiveHostData } from './host-data.ts';
 import { PeerSocket } from './peer-socket.ts';
@@ -79,11 +80,12 @@ async function verifyThenAdmit(doors: Doors, request: UpgradeRequest, token: str
   if (identity === null) return refused(doors, 'control', 'invalid-token');
   if (!isOpen(doors)) return refused(doors, 'control', 'not-heard');
   const live = core.seats.of(identity) !== undefined;
-  if (!live && isOverloaded(core.db)) {
+  if (!isExpected(core, identity) && isOverloaded(core.db)) {
     core.metrics.hellosShed.inc();
     return refused(doors, 'control', 'database-busy');
   }
-  const unit = doors.units.control(live);
+  const booked = core.book.epochOf(identity) > 0;
+  const unit = core.book.lendUnit(identity) ?? doors.units.control(live || booked);
   if (typeof unit === 'string') return refused(doors, 'control', unit);
   const socket = arrive(doors, request);
   socket.onEnd(unit.release);

@@ -100,7 +100,7 @@ async function seat(host = newHost(), epoch = 1): Promise<Seated> {
   await place(host, epoch);
   const arrived = arrive(host);
   const frame = { assignmentEpoch: epoch, appVersion: '1' } as never;
-  await activate(core, arrived.session, arrived.socket.peer, { frame, base: null });
+  await activate(core, arrived.session, arrived.socket.peer, { frame, base: null, shown: null });
   return arrived;
 }
 
@@ -346,7 +346,7 @@ describe('a host that belongs elsewhere, or here anew', () => {
     expect(after.session.state).toBe('active');
     const stale = arrive(old.session.host);
     const frame = { assignmentEpoch: 1, appVersion: '1' } as never;
-    await activate(core, stale.session, stale.socket.peer, { frame, base: null });
+    await activate(core, stale.session, stale.socket.peer, { frame, base: null, shown: null });
     expect(stale.socket.closed?.code).toBe(4409);
     expect(after.session.state).toBe('active');
   });

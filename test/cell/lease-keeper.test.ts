@@ -290,6 +290,7 @@ describe('changes (04, change stream)', () => {
         appVersion: '1',
       },
       base: null,
+      shown: null,
     });
     // The question is on its way once the promises before it are through.
     await new Promise((resolve) => setImmediate(resolve));

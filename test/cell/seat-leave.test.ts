@@ -62,7 +62,7 @@ async function seat(host = newHost(), epoch = 1, base: ControlSession | null = n
     watermark: 1,
   });
   const frame = { assignmentEpoch: epoch, appVersion: '1', controlResumeSecret: base?.resumeSecret } as never;
-  await activate(core, session, socket.peer, { frame, base });
+  await activate(core, session, socket.peer, { frame, base, shown: null });
   return { session, socket };
 }
 
