@@ -2,7 +2,6 @@ import { type AssignReply, type AssignRequest, assignRequest } from '../../contr
 import { type Reply, type Request, readJson } from '../http.ts';
 import { hostDigest } from '../log.ts';
 import type { RoleContext } from '../role-part.ts';
-import type { AssignResult } from '../sql-interface.ts';
 import {
   bearerToken,
   type HostIdentity,
@@ -11,11 +10,16 @@ import {
   signAssignmentLease,
 } from '../tokens.ts';
 import type { Desk } from './desk.ts';
+import { currentPlace, type Decision, findPlace, type Grant } from './find-place.ts';
 import type { LaneName } from './lanes.ts';
-import { hostKey, refusalOf, seatOf } from './outcomes.ts';
+import { hostKey } from './outcomes.ts';
 import type { Refusal, Refusals } from './refusals.ts';
+import type { ReserveAsk, ReserveAssign } from './reserve-assign.ts';
 
-/** `POST /v1/assign`: which cell serves this host. One SQL call; a second only to place (01, how data flows). */
+/**
+ * `POST /v1/assign`: which cell serves this host. In reserve mode from memory or by a booking, if the plan finds a place;
+ * else one SQL call, and a second only to place (01, how data flows).
+ */
 
 const KEYS_RETRY_MS = 2_000;
 
@@ -23,6 +27,7 @@ export interface AssignParts {
   context: RoleContext;
   desk: Desk;
   refusals: Refusals;
+  reserve: ReserveAssign;
   tokens: RelayTokenVerifier;
 }
 
@@ -35,8 +40,6 @@ interface Ask {
   signal: AbortSignal;
 }
 
-type Decision = { refusal: Refusal } | { granted: AssignResult; lane: LaneName };
-
 export function createAssign(parts: AssignParts): (request: Request) => Promise<Reply> {
   const { context, desk, refusals } = parts;
   return async (request) => {
@@ -46,7 +49,7 @@ export function createAssign(parts: AssignParts): (request: Request) => Promise<
     }
     const ask = await readAsk(parts, request);
     if ('refusal' in ask) return refusals.refuse('assign', ask.refusal);
-    const decision = isReport(ask) ? await currentAssignment(desk, ask) : await pacedDecision(parts, ask);
+    const decision = isReport(ask) ? await currentPlace(desk, reserveAsk(ask)) : await pacedDecision(parts, ask);
     if ('refusal' in decision) return refusals.refuse('assign', decision.refusal, ask.digest);
     return grant(parts, ask, decision);
   };
@@ -84,13 +87,13 @@ async function authenticate(
 }
 
 /** One ask at a time, and none too soon after a grant: the interval is that of the lane that granted. */
-async function pacedDecision({ context, desk }: AssignParts, ask: Ask): Promise<Decision> {
+async function pacedDecision({ context, desk, reserve }: AssignParts, ask: Ask): Promise<Decision> {
   const pace = desk.pacing.begin(ask.host);
   if (!pace.ok) return { refusal: { reason: pace.reason, retryAfterMs: pace.retryAfterMs } };
   let grantedIn: LaneName | undefined;
   try {
-    const decision = await decide(desk, ask);
-    if ('granted' in decision) grantedIn = decision.lane;
+    const decision = await findPlace(desk, reserve, reserveAsk(ask));
+    if ('granted' in decision) grantedIn = decision.granted.lane;
     return decision;
   } finally {
     const lane = grantedIn === 'placement' ? context.config.lanes.placement : context.config.lanes.sticky;
@@ -98,64 +101,23 @@ async function pacedDecision({ context, desk }: AssignParts, ask: Ask): Promise<
   }
 }
 
-/** Sticky first; who needs a place goes on to the placement lane. */
-async function decide(desk: Desk, ask: Ask): Promise<Decision> {
-  const kept = await askIn(desk, 'sticky', ask, { requested_by: 'host', place: false });
-  if ('refusal' in kept || kept.result.outcome !== 'would_place') return settle(desk, kept);
-  return settle(desk, await askIn(desk, 'placement', ask, { requested_by: 'host', place: true }));
-}
-
-/** For a region report, which never moves a host: what the row says, read without granting a lease (wire 1.10). */
-async function currentAssignment(desk: Desk, ask: Ask): Promise<Decision> {
-  const read = await askIn(desk, 'sticky', ask, { requested_by: 'resolve', place: false });
-  if (!('refusal' in read) && read.result.outcome === 'would_place') return { refusal: { reason: 'no-assignment' } };
-  return settle(desk, read);
-}
-
-type Asked = { refusal: Refusal } | { result: AssignResult; lane: LaneName };
-
-async function askIn(
-  desk: Desk,
-  lane: LaneName,
-  ask: Ask,
-  how: { requested_by: 'host' | 'resolve'; place: boolean },
-): Promise<Asked> {
-  const preferred = isReport(ask) ? undefined : ask.request.preferredRegion;
-  const answered = await desk.inLane(lane, ask.host, ask.signal, () =>
-    desk.assign({
-      user_id: ask.identity.userId,
-      relay_host_id: ask.identity.relayHostId,
-      preferred_region: preferred ?? null,
-      ...how,
-    }),
-  );
-  return answered.ok ? { result: answered.value, lane } : answered;
-}
-
-function settle(desk: Desk, asked: Asked): Decision {
-  if ('refusal' in asked) return asked;
-  const { result, lane } = asked;
-  if (result.outcome === 'granted') return { granted: result, lane };
-  return { refusal: refusalOf(desk, result, lane) };
-}
-
 async function grant(
   { context }: AssignParts,
   ask: Ask,
-  { granted, lane }: { granted: AssignResult; lane: LaneName },
+  { granted: { seat, lane, rule, from } }: { granted: Grant },
 ): Promise<Reply> {
-  const { cellId, cellUrl, epoch } = seatOf(granted);
+  const { cellId, cellUrl, epoch } = seat;
   const { userId, relayHostId } = ask.identity;
   const lease = { userId, relayHostId, cellId, cellUrl, epoch };
-  context.log[granted.moved ? 'info' : 'debug']({
+  context.log[from === undefined ? 'debug' : 'info']({
     event: 'orca_relay_assignment_granted',
     host: ask.digest,
     lane,
-    rule: granted.rule,
+    rule,
     cell: cellId,
     epoch,
     hinted: ask.request.reconnect ?? false,
-    ...(granted.moved ? { from: granted.from_cell_id } : {}),
+    ...(from === undefined ? {} : { from }),
   });
   const reply: AssignReply = {
     v: 1,
@@ -164,6 +126,10 @@ async function grant(
     lease: await signAssignmentLease(context.config.signingKey, context.origin(), lease, context.clock),
   };
   return { status: 200, json: reply };
+}
+
+function reserveAsk({ identity, request, signal }: Ask): ReserveAsk {
+  return { host: identity, region: request.preferredRegion ?? null, signal };
 }
 
 function isReport(ask: Ask): boolean {

@@ -10,14 +10,6 @@ export interface CellAddress {
 /** What a cell answered. Rejects when it does not answer, answers anything but 200, or `signal` aborts. */
 export type CellPost = (cell: CellAddress, path: string, json: string, signal: AbortSignal) => Promise<unknown>;
 
-export class CellAnsweredError extends Error {
-  override readonly name = 'CellAnsweredError';
-
-  constructor(readonly status: number) {
-    super(`status ${status}`);
-  }
-}
-
 export function createCellPost(tokens: ServiceTokens): CellPost {
   return async (cell, path, json, signal) => {
     const response = await fetch(new URL(path, cell.url), {
@@ -30,7 +22,7 @@ export function createCellPost(tokens: ServiceTokens): CellPost {
     if (response.status !== 200) {
       // read to its end, or the connection cannot be used again
       await response.arrayBuffer();
-      throw new CellAnsweredError(response.status);
+      throw new Error(`answered ${response.status}`);
     }
     return response.json();
   };

@@ -6,16 +6,13 @@ import type { RoleContext } from '../role-part.ts';
 import type { AssignResult, ParamsOf } from '../sql-interface.ts';
 import { HostPacing } from './host-pacing.ts';
 import { Lane, type LaneName, Permits } from './lanes.ts';
+import { seatOf } from './outcomes.ts';
 import { placementEvent } from './placement-events.ts';
+import type { Hints, PlacementMemory } from './placement-memory.ts';
 import type { Refusal } from './refusals.ts';
 
 /** Where every call for a place passes: the lanes, the pacing of hosts, and the one SQL call behind them. */
 
-/**
- * The least epoch that a director will accept for a host. All it could know beyond the host's row are bookings and seats of
- * reserve cells (03, epoch minted); in db mode there is nothing of the kind, which is 0, and not null: "map incomplete".
- */
-const EPOCH_FLOOR = 0;
 /** A commit whose reply comes later than this is found by the next ask, as any lost reply is (P1). */
 const CALL_TIMEOUT_MS = 3_000;
 /** A phone waits for its slot this long; the slot is one of the placement permits. */
@@ -29,13 +26,14 @@ export interface Desk {
   readonly pacing: HostPacing;
   /** Runs `work` in a lane; a database that does not answer is a refusal of that lane. */
   inLane<T>(lane: LaneName, host: string | null, signal: AbortSignal, work: () => Promise<T>): Promise<Answered<T>>;
-  assign(params: Omit<ParamsOf<'assign'>, 'epoch_floor'>): Promise<AssignResult>;
+  /** With what this director knows of the host beyond its row (03, epoch minted); what is granted is remembered. */
+  assign(params: Omit<ParamsOf<'assign'>, keyof Hints>): Promise<AssignResult>;
   /** What a `busy` row means to a caller in this lane. */
   rowBusyRetryMs(lane: LaneName): number;
   stop(): void;
 }
 
-export function openDesk({ clock, config, db, log, metrics }: RoleContext): Desk {
+export function openDesk({ clock, config, db, log, metrics }: RoleContext, memory: PlacementMemory): Desk {
   const { placement, sticky } = config.lanes;
   const shared = new Permits(placement.concurrency);
   // Joined first, so served first when a placement permit comes free.
@@ -80,8 +78,10 @@ export function openDesk({ clock, config, db, log, metrics }: RoleContext): Desk
       }
     },
     async assign(params) {
-      const result = await db.call('assign', { ...params, epoch_floor: EPOCH_FLOOR }, { timeoutMs: CALL_TIMEOUT_MS });
+      const host = { userId: params.user_id, relayHostId: params.relay_host_id };
+      const result = await db.call('assign', { ...params, ...memory.hints(host) }, { timeoutMs: CALL_TIMEOUT_MS });
       meters.assigned(result);
+      if (result.outcome === 'granted') memory.granted(host, seatOf(result));
       const event = placementEvent(params, result);
       if (event !== null) log.info(event);
       return result;

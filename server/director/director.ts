@@ -6,6 +6,7 @@ import { createRelayTokenVerifier } from '../tokens.ts';
 import type { App } from '../uws.ts';
 import { createAssign } from './assign.ts';
 import { registerCellOnly } from './cell-only.ts';
+import { createCellPost } from './cell-post.ts';
 import { type Desk, openDesk } from './desk.ts';
 import { Fleet, isAboutCells } from './fleet.ts';
 import { FleetFeed } from './fleet-feed.ts';
@@ -53,7 +54,8 @@ export function createDirector(context: RoleContext): RolePart {
   const pending = new PendingMoves(clock);
   const memory = new PlacementMemory({ clock, mode: config.reservePlacement, pending, seats });
   const desk = openDesk(context, memory);
-  const reserve = openReserve({ context, desk, directorId, fleet, memory, seats, serviceTokens });
+  const post = createCellPost(serviceTokens);
+  const reserve = openReserve({ context, desk, directorId, fleet, memory, post, seats });
   const locate = createLocate(db, desk, clock);
   const feed = new FleetFeed(db, log, metrics, clock);
   const mover = new InviteMover({ clock, peerTime: context.peerTime, locate, log, metrics, refusals });

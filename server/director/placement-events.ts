@@ -26,7 +26,7 @@ export type PlacementEvent = {
 
 /** The event of an answer of assign, null if it has none of its own. */
 export function placementEvent(
-  asked: Omit<ParamsOf<'assign'>, 'epoch_floor'>,
+  asked: Pick<ParamsOf<'assign'>, 'user_id' | 'relay_host_id' | 'poll_evidence'>,
   result: AssignResult,
 ): PlacementEvent | null {
   if (result.outcome !== 'granted') return null;

@@ -23,7 +23,10 @@ export type RefusalReason =
   | 'row-busy'
   | 'home-unavailable'
   | 'no-capacity'
-  | 'no-headroom';
+  | 'no-headroom'
+  | 'reserve-map-incomplete'
+  | 'reserve-database'
+  | 'reserve-paced';
 
 export type Route = 'assign' | 'resolve' | 'invite' | 'host-token' | 'regions';
 
@@ -32,6 +35,8 @@ interface Answer {
   error: HttpError;
   /** `lane`: what the lane promises. Seconds else; a 503 without one lets the client's own back-off decide. */
   retryAfter: 'lane' | null;
+  /** Said in the body, where the wire has room for it. */
+  cause?: string;
 }
 
 const later: Answer = { status: 503, error: 'assignments_temporarily_unavailable', retryAfter: 'lane' };
@@ -53,10 +58,15 @@ export const REFUSALS: Record<RefusalReason, Answer> = {
   stopping: later,
   'host-in-flight': later,
   'host-rate-limited': later,
+  'reserve-map-incomplete': later,
+  'reserve-database': later,
+  'reserve-paced': later,
   'row-busy': { status: 503, error: 'assignment_row_busy', retryAfter: 'lane' },
   'home-unavailable': { status: 503, error: 'relay_home_cell_unavailable', retryAfter: null },
   'no-capacity': { status: 503, error: 'relay_capacity_exhausted', retryAfter: null },
   'no-headroom': { status: 503, error: 'relay_connection_headroom_exhausted', retryAfter: null },
+  'owner-unknown': { status: 503, error: 'owner_unknown', retryAfter: 'lane' },
+  'store-unavailable': { status: 503, error: 'owner_unknown', retryAfter: 'lane', cause: 'store_unavailable' },
 };
 
 export interface Refusal {
@@ -100,7 +110,7 @@ export class Refusals {
     this.note(route, refusal, host, seconds);
     return {
       status: answer.status,
-      json: { error: answer.error },
+      json: bodyOf(answer, seconds),
       ...(seconds === null ? {} : { headers: { 'retry-after': String(seconds) } }),
     };
   }
@@ -145,6 +155,13 @@ export class Refusals {
     const window: Window = { suppressed: 0, timer: this.#clock.setTimeout(close, WINDOW_MS), close };
     this.#windows.set(key, window);
   }
+}
+
+/** `error` alone, but for an unknown owner, whose reader is told when to ask again and whether Postgres was asked (F7). */
+function bodyOf({ error, cause }: Answer, retryAfterSeconds: number | null): object {
+  if (error !== 'owner_unknown') return { error };
+  const retryAfterMs = (retryAfterSeconds ?? 1) * 1_000;
+  return { error, retryAfterMs, ...(cause === undefined ? {} : { cause }) };
 }
 
 /** At least one; a sum of monotonic times that is a hair over a whole second is that second. */

@@ -1,0 +1,78 @@
+import type { Clock } from '../clock.ts';
+import type { ReservePlacement } from '../config.ts';
+import type { ParamsOf } from '../sql-interface.ts';
+import { type HostFacts, hostFacts, knowledgeOf } from './host-facts.ts';
+import { KnownRows, type KnownSeat } from './known-rows.ts';
+import type { PendingMoves } from './pending-moves.ts';
+import type { HostName, SeatView } from './seat-view.ts';
+
+/** What a director tells Postgres of a host, and what it keeps of the answers: seats, moves and rows together. */
+
+export type Hints = Required<Pick<ParamsOf<'assign'>, 'epoch_floor' | 'seen'>>;
+
+export interface PlacementMemoryParts {
+  clock: Clock;
+  mode: ReservePlacement;
+  pending: PendingMoves;
+  seats: SeatView;
+}
+
+export class PlacementMemory {
+  readonly #mode: ReservePlacement;
+  readonly #pending: PendingMoves;
+  readonly #seats: SeatView;
+  readonly #rows: KnownRows;
+
+  constructor({ clock, mode, pending, seats }: PlacementMemoryParts) {
+    this.#mode = mode;
+    this.#pending = pending;
+    this.#seats = seats;
+    this.#rows = new KnownRows(clock);
+  }
+
+  facts(host: HostName): HostFacts {
+    const [pending, row] = [this.#pending.of(host), this.#rows.of(host)];
+    return hostFacts(knowledgeOf(host, this.#seats, { pending, row }));
+  }
+
+  /**
+   * Which epoch is to be exceeded, and the newest seat that the map knows (03, epoch minted). A director that books nothing
+   * gives no floor, and neither does one whose map has not heard all cells yet: what they do not know may be newer.
+   */
+  hints(host: HostName): Hints {
+    if (this.#mode !== 'on') return { epoch_floor: null, seen: null };
+    const seat = this.#seats.seats(host).find(({ epoch }) => epoch > 0);
+    return {
+      epoch_floor: this.#seats.complete() ? this.facts(host).floor : null,
+      seen: seat === undefined ? null : { cell_id: seat.cellId, epoch: seat.epoch },
+    };
+  }
+
+  /** Postgres granted it. An epoch that nobody spoke of before is a move that no feed shows yet. */
+  granted(host: HostName, seat: KnownSeat): void {
+    const fresh = seat.epoch > this.facts(host).floor;
+    this.rowIs(host, seat);
+    if (fresh) this.#pending.note(host, seat, 'own');
+  }
+
+  /** The row of the host says so, whoever wrote it. */
+  rowIs(host: HostName, seat: KnownSeat): void {
+    this.#seats.raiseFloor(host, seat.epoch);
+    this.#rows.note(host, seat);
+  }
+
+  /** Rows may have changed without a word: what they said is not to be relied on. Floors stay. */
+  forgetRows(): void {
+    this.#rows.clear();
+  }
+
+  booked(host: HostName, seat: KnownSeat): void {
+    this.#seats.raiseFloor(host, seat.epoch);
+    this.#pending.note(host, seat, 'own');
+  }
+
+  /** A cell knows the host at this epoch; or it did not answer, and may. */
+  heard(host: HostName, epoch: number): void {
+    this.#seats.raiseFloor(host, epoch);
+  }
+}
