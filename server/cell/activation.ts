@@ -126,7 +126,6 @@ function seat(
     replaceBefore(core, session, by);
     session.activate({ epoch: claim.epoch, generation: claim.generation, appVersion });
     core.seats.seat(session);
-    core.leases.keep(session);
     core.metrics.authentications.inc({ outcome: 'seated' });
   }
   if (by === 'lease' && !core.leases.holds(seated)) core.leases.keep(seated);
