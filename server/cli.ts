@@ -1,5 +1,5 @@
 #!/usr/bin/env node
-import { Command, InvalidArgumentError, Option } from 'commander';
+import { Argument, Command, InvalidArgumentError, Option } from 'commander';
 import { readVariable } from './config.ts';
 import { packageVersion } from './package-root.ts';
 import { Problem } from './problem.ts';
@@ -76,6 +76,22 @@ function buildProgram(): Command {
     .option('--cancel', 'take the order back')
     .action(async (cell, options) =>
       (await import('./operator/drain-command.ts')).runDrain(cell, options, process.env),
+    );
+  program
+    .command('mode')
+    .description(
+      'takes a cell to reserve mode, back to db, or (rearm) through db to reserve after it tripped; shows each step, and may\n' +
+        'be interrupted and run again',
+    )
+    .argument('<cell>')
+    .addArgument(new Argument('<mode>').choices(['reserve', 'db', 'rearm']))
+    .option(
+      '--confirm <words>',
+      'for reserve and rearm "RESERVE <cell>", for a broken glass "BREAK GLASS <cell>"; a terminal asks',
+    )
+    .option('--break-glass', 'db for a cell that is gone for good; refused while it is heard or answers', false)
+    .action(async (cell, mode, options) =>
+      (await import('./operator/mode-command.ts')).runMode(cell, mode, options, process.env),
     );
   program
     .command('migrate')

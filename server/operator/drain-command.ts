@@ -1,9 +1,9 @@
 import { setTimeout as sleep } from 'node:timers/promises';
-import { SingleBar } from 'cli-progress';
 import type { Environment } from '../config.ts';
 import { Problem } from '../problem.ts';
 import { FleetReader } from './fleet-command.ts';
 import { ago, type FleetRow } from './fleet-table.ts';
+import { Progress, type Standing } from './progress.ts';
 import { findDatabase } from './session.ts';
 
 export interface DrainCommandOptions {
@@ -26,7 +26,6 @@ interface DrainRow {
 
 const DEFAULT_SECONDS = 60;
 const EVERY_MS = 500;
-const SAY_EVERY_MS = 5_000;
 const INTERRUPTED = 130;
 
 const DRAIN_SQL = `
@@ -165,7 +164,7 @@ async function follow(reader: FleetReader, cell: FleetRow, isNew: boolean): Prom
       const drain = await drainOf(reader, cell);
       away = '';
       const over = ended(cell, drain, isNew);
-      if (drain) progress.show(drain);
+      if (drain) progress.show(standingOf(drain));
       if (over !== null) {
         progress.end();
         if (over.failed) throw new DrainOver(over.words);
@@ -181,6 +180,17 @@ async function follow(reader: FleetReader, cell: FleetRow, isNew: boolean): Prom
   }
 }
 
+function standingOf({ hosts, seated, promised, retiring }: DrainRow): Standing {
+  const left = seated + promised;
+  return {
+    left,
+    // hosts that were promised a seat just before may come on top
+    total: Math.max(hosts, left, 1),
+    words: `${left} of ${hosts} hosts left${retiring > 0 ? `, ${retiring} in their grace` : ''}`,
+    isLast: left + retiring === 0,
+  };
+}
+
 /** It ended otherwise than with an empty cell. */
 class DrainOver extends Problem {}
 
@@ -192,51 +202,4 @@ function ended(cell: FleetRow, drain: DrainRow | undefined, isNew: boolean): { w
   if (drain.seated + drain.promised + drain.retiring > 0) return null;
   const took = isNew ? ` after ${ago(drain.age_ms)}` : '';
   return { words: `${cell_id} is empty${took}: nobody holds a seat there.`, failed: false };
-}
-
-/** A bar on a terminal, else a line now and then. */
-class Progress {
-  readonly #out: NodeJS.WriteStream;
-  #bar: SingleBar | null = null;
-  #saidAt = Number.NEGATIVE_INFINITY;
-  #said = '';
-
-  constructor(out: NodeJS.WriteStream) {
-    this.#out = out;
-  }
-
-  show({ hosts, seated, promised, retiring }: DrainRow): void {
-    const left = seated + promised;
-    const words = `${left} of ${hosts} hosts left${retiring > 0 ? `, ${retiring} in their grace` : ''}`;
-    // hosts that were promised a seat just before may come on top
-    const total = Math.max(hosts, left, 1);
-    if (this.#out.isTTY) {
-      if (this.#bar === null) {
-        this.#bar = new SingleBar({
-          stream: this.#out,
-          format: '{bar} {percentage} %  {words}',
-          barCompleteChar: '█',
-          barIncompleteChar: '░',
-          barsize: 32,
-          // both on, the bar would take Ctrl-C for itself, and leave the terminal without line breaks
-          gracefulExit: false,
-          linewrap: true,
-        });
-        this.#bar.start(total, total - left, { words });
-      }
-      this.#bar.setTotal(total);
-      this.#bar.update(total - left, { words });
-      return;
-    }
-    const now = performance.now();
-    if (words === this.#said || (now - this.#saidAt < SAY_EVERY_MS && left + retiring > 0)) return;
-    this.#said = words;
-    this.#saidAt = now;
-    this.#out.write(`${words}\n`);
-  }
-
-  end(): void {
-    this.#bar?.stop();
-    this.#bar = null;
-  }
 }

@@ -6,7 +6,7 @@ import { painter } from '../dev/child-log.ts';
 import { Problem } from '../problem.ts';
 import { databaseProblem } from '../schema-version.ts';
 import { FLEET_SQL, type FleetRow, fleetTable } from './fleet-table.ts';
-import { connectAsOperator, findDatabase } from './session.ts';
+import { connectAsOperator, DatabaseAway, findDatabase } from './session.ts';
 
 export interface FleetCommandOptions {
   json?: boolean;
@@ -95,7 +95,7 @@ export class FleetReader {
     return this.rows<FleetRow>(FLEET_SQL);
   }
 
-  /** @throws Problem */
+  /** @throws Problem, DatabaseAway if another attempt may succeed */
   async rows<R>(text: string, values: readonly unknown[] = []): Promise<R[]> {
     this.#client ??= await connectAsOperator(this.#url, 'fleet', relayTypes);
     try {
@@ -103,7 +103,7 @@ export class FleetReader {
     } catch (error) {
       await this.close();
       const failure = toDatabaseError(error);
-      throw new Problem(failure.retryable ? databaseProblem(failure) : failure.message);
+      throw failure.retryable ? new DatabaseAway(databaseProblem(failure)) : new Problem(failure.message);
     }
   }
 

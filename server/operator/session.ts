@@ -5,6 +5,9 @@ import { findUp } from '../dev/up-state.ts';
 import { Problem } from '../problem.ts';
 import { databaseProblem } from '../schema-version.ts';
 
+/** The database cannot be asked now; another attempt may succeed. */
+export class DatabaseAway extends Problem {}
+
 const OPERATOR = 'relay_operator';
 const STATEMENT_TIMEOUT_MS = 30_000;
 
@@ -17,7 +20,10 @@ export function findDatabase(env: Environment): string {
   throw new Problem(`no database: DATABASE_URL is not set and no "orca-relay up" runs on ${dataDir}`);
 }
 
-/** A connection for a person's command, with the rights of the operator role. Throws a {@link Problem}. */
+/**
+ * A connection for a person's command, with the rights of the operator role. Warnings of the database go to the terminal,
+ * each once. Throws a {@link Problem}, {@link DatabaseAway} if another attempt may succeed.
+ */
 export async function connectAsOperator(url: string, command: string, types: pg.CustomTypesConfig): Promise<pg.Client> {
   const client = new pg.Client({
     connectionString: url,
@@ -28,6 +34,12 @@ export async function connectAsOperator(url: string, command: string, types: pg.
     types,
   });
   client.on('error', () => undefined);
+  const said = new Set<string>();
+  client.on('notice', ({ severity, message = '' }) => {
+    if (severity !== 'WARNING' || said.has(message)) return;
+    said.add(message);
+    process.stderr.write(`orca-relay: warning: ${message}\n`);
+  });
   try {
     await client.connect();
     // an owner's login gives up what an operator may not do
@@ -35,6 +47,8 @@ export async function connectAsOperator(url: string, command: string, types: pg.
     return client;
   } catch (error) {
     await client.end().catch(() => undefined);
-    throw new Problem(databaseProblem(toDatabaseError(error)));
+    const failure = toDatabaseError(error);
+    const problem = databaseProblem(failure);
+    throw failure.retryable ? new DatabaseAway(problem) : new Problem(problem);
   }
 }

@@ -3,7 +3,7 @@ import { type CliRun, cli, cliEnd } from '../support/cli.ts';
 import { type FreshDatabase, freshDatabase } from '../support/database.ts';
 import { type KnownCell, knownCell } from '../support/director.ts';
 
-/** `orca-relay fleet` and `orca-relay drain` as a script or a person types them, without a terminal. */
+/** `orca-relay fleet`, `drain` and `mode` as a script or a person types them, without a terminal. */
 
 let database: FreshDatabase;
 let env: Record<string, string>;
@@ -140,5 +140,64 @@ describe('orca-relay drain', () => {
     expect(again.stderr()).toBe('orca-relay: the drain of near-1 was taken back\n');
     const twice = await cliEnd(['drain', 'near-1', '--cancel'], env);
     expect(twice.stderr).toBe('orca-relay: the cell is not told to drain [drain_attempt_not_found]\n');
+  });
+});
+
+describe('orca-relay mode', () => {
+  const modeOf = () => answer("(select concat_ws(' ', admit_mode, flags) from relay.cell where cell_id = 'near-1')");
+
+  test('has a risky way confirmed in words that name the cell, and says which', async () => {
+    const [plain, other, rearm, glass, misplaced, unknown] = await Promise.all([
+      cliEnd(['mode', 'near-1', 'reserve'], env),
+      cliEnd(['mode', 'near-1', 'reserve', '--confirm', 'RESERVE near-2'], env),
+      cliEnd(['mode', 'near-1', 'rearm'], env),
+      cliEnd(['mode', 'near-1', 'db', '--break-glass'], env),
+      cliEnd(['mode', 'near-1', 'reserve', '--break-glass'], env),
+      cliEnd(['mode', 'near-1', 'both'], env),
+    ]);
+    for (const { code, stderr } of [plain, other])
+      expect([code, stderr]).toEqual([
+        1,
+        'orca-relay: In reserve mode near-1 admits hosts without asking the database. Nothing was changed. ' +
+          'To go on: orca-relay mode near-1 reserve --confirm "RESERVE near-1"\n',
+      ]);
+    expect(rearm.stderr).toMatch(/orca-relay mode near-1 rearm --confirm "RESERVE near-1"\n$/);
+    expect(glass.stderr).toMatch(/orca-relay mode near-1 db --break-glass --confirm "BREAK GLASS near-1"\n$/);
+    expect(misplaced.stderr).toBe('orca-relay: --break-glass is for db alone\n');
+    expect(unknown.stderr).toMatch(/Allowed choices are reserve, db, rearm/);
+    expect([rearm.code, glass.code, misplaced.code, unknown.code]).toEqual([1, 1, 1, 1]);
+    expect(plain.stdout).toBe(
+      'near-1 (us-central1, live) is recorded as db, its flags say db, its process says nothing; 0 hosts hold a lease with it.\n',
+    );
+    expect(await modeOf()).toBe('db {}');
+  });
+
+  test('warns while no director polls the cell, can be interrupted, and says how to go on', async () => {
+    const run = cli(['mode', 'near-1', 'reserve', '--confirm', 'RESERVE near-1'], env);
+    await saying(run, /recorded as reserve/);
+    run.kill('SIGINT');
+    expect(await run.ended).toEqual({ code: 130, signal: null });
+    expect(run.stdout()).toMatch(
+      /Interrupted; the cell stays as it is\. To go on: orca-relay mode near-1 reserve\nTo take it back: orca-relay mode near-1 db\n$/,
+    );
+    expect(run.stderr()).toBe(
+      'orca-relay: warning: no director with reserve placement on polls cell near-1: nobody is booked there, and it falls back to db\n',
+    );
+    expect(await modeOf()).toBe('reserve {}');
+    await database.query("update relay.cell set admit_mode = 'db'");
+  });
+
+  test('db on a cell that is there already says so; needs an operator, and a cell that there is', async () => {
+    const [there, monitor, unknown] = await Promise.all([
+      cliEnd(['mode', 'near-1', 'db'], env),
+      cliEnd(['mode', 'near-1', 'db'], { DATABASE_URL: database.urlFor('relay_monitor') }),
+      cliEnd(['mode', 'nowhere', 'db'], env),
+    ]);
+    expect([there.code, there.stdout.split('\n')[1]]).toEqual([0, 'near-1 is in db mode']);
+    expect(monitor.code).toBe(1);
+    expect([unknown.code, unknown.stderr]).toEqual([
+      1,
+      'orca-relay: there is no cell "nowhere"; there are near-1, near-2\n',
+    ]);
   });
 });
