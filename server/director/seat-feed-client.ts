@@ -34,7 +34,9 @@ export function createFetchPage(tokens: ServiceTokens): FetchPage {
       if (response.status !== 200) {
         // read to its end, or the connection cannot be used again
         await readBounded(response);
-        return failed(failureOfStatus(response.status));
+        const failure = failureOfStatus(response.status);
+        if (failure === 'unauthorized') tokens.forget(cell.cellId);
+        return failed(failure);
       }
       const body = await readBounded(response);
       return body === null ? failed('too_large') : parse(body);

@@ -21,6 +21,12 @@ export class ServiceTokens {
     const identity = { caller: this.#directorId, role: 'director', audience: cellAudience(cellId) } as const;
     const token = signServiceToken(this.#signingKey, identity, this.#clock);
     this.#tokens.set(cellId, { token, until: this.#clock.now() + LIMITS.serviceTokenReuseMs });
+    token.catch(() => this.forget(cellId));
     return token;
+  }
+
+  /** The cell refused it: a machine that slept comes back with one that has expired. */
+  forget(cellId: string): void {
+    this.#tokens.delete(cellId);
   }
 }
