@@ -19,3 +19,13 @@ export function readerRefusal(metricsKey: string | null, request: Asked): Reader
   const given = /^Bearer (\S+)$/.exec(request.header('authorization') ?? '')?.[1] ?? '';
   return secretEquals(metricsKey, given) ? null : 'unauthorized';
 }
+
+/** A name that resolves to this machine lets any web site's script read what only this machine may. */
+const LOCAL_HOST = /^(?:localhost|127(?:\.\d{1,3}){3}|\[::1\])(?::\d+)?$/i;
+
+/** The same for what a browser may be made to ask for. */
+export function browserRefusal(metricsKey: string | null, request: Asked): ReaderRefusal | null {
+  const refused = readerRefusal(metricsKey, request);
+  if (metricsKey !== null || refused !== null) return refused;
+  return LOCAL_HOST.test(request.header('host') ?? '') ? null : 'loopback_only';
+}

@@ -8,12 +8,15 @@ import { createAssign } from './assign.ts';
 import { registerCellOnly } from './cell-only.ts';
 import { createCellPost } from './cell-post.ts';
 import { type Desk, openDesk } from './desk.ts';
+import { EventFeed } from './event-feed.ts';
+import { registerEvents } from './event-route.ts';
 import { Fleet, isAboutCells } from './fleet.ts';
 import { FleetFeed } from './fleet-feed.ts';
 import { registerFleetPage } from './fleet-page.ts';
 import { createHostToken } from './host-token.ts';
 import { InviteMover } from './invite-mover.ts';
 import { createLocate } from './locate.ts';
+import { Owners } from './owners.ts';
 import { PendingMoves } from './pending-moves.ts';
 import { PlacementMemory } from './placement-memory.ts';
 import { checkPoolBudget } from './pool-budget.ts';
@@ -56,7 +59,14 @@ export function createDirector(context: RoleContext): RolePart {
   const desk = openDesk(context, memory);
   const post = createCellPost(serviceTokens);
   const reserve = openReserve({ context, desk, directorId, fleet, memory, post, seats });
-  const locate = createLocate(db, desk, clock);
+  const owners = new Owners({ seats, pending, cells: () => fleet.cells });
+  const locate = createLocate({ clock, db, desk, owners });
+  const events = new EventFeed(db, log, metrics, clock);
+  seats.onCell((event) => events.cell(event));
+  seats.onPage((cellId, page) => {
+    pending.settle(cellId, seats);
+    events.page(cellId, page);
+  });
   const feed = new FleetFeed(db, log, metrics, clock);
   const mover = new InviteMover({ clock, peerTime: context.peerTime, locate, log, metrics, refusals });
   let running: { stream: ChangeStream; sweeps: Sweeps } | null = null;
@@ -65,6 +75,7 @@ export function createDirector(context: RoleContext): RolePart {
     register(app) {
       registerHttp(app, context, { desk, locate, refusals, reserve, tokens });
       registerFleetPage(app, context, feed);
+      registerEvents(app, context, events);
       // On one origin with a cell, the cell takes phones in itself.
       if (config.role === 'director') mover.register(app);
       if (config.role === 'director') registerCellOnly(app);
@@ -79,14 +90,18 @@ export function createDirector(context: RoleContext): RolePart {
         pollMs: CHANGE_POLL_MS,
         onChange: (change) => {
           if (isAboutCells(change.kind)) void fleet.refresh();
+          owners.announced(change);
           reserve.changed(change);
+          events.changed(change);
           feed.changed();
         },
-        onResync: () => {
+        onResync: (reason) => {
           reserve.resynced();
+          events.resynced(reason);
           feed.changed();
           return fleet.refresh();
         },
+        onRead: (cursor) => events.came(cursor),
         log,
         metrics,
         clock,
@@ -107,6 +122,7 @@ export function createDirector(context: RoleContext): RolePart {
         fleet.stop(),
         poller.stop().then(() => reserve.stop()),
         feed.stop(),
+        events.stop(),
         stopping?.stream.stop(),
         stopping?.sweeps.stop(),
       ]);

@@ -3,7 +3,7 @@ import path from 'node:path';
 import { eventStreamRoute } from '../event-stream.ts';
 import { type Reply, type Request, route } from '../http.ts';
 import { packageRoot } from '../package-root.ts';
-import { type ReaderRefusal, readerRefusal } from '../readers.ts';
+import { browserRefusal, type ReaderRefusal } from '../readers.ts';
 import type { RoleContext } from '../role-part.ts';
 import { secretEquals } from '../tokens.ts';
 import type { App } from '../uws.ts';
@@ -36,9 +36,6 @@ const LOOPBACK_ONLY =
   'The fleet page is for browsers on this machine: open it through a tunnel ' +
   '(ssh -L 8080:127.0.0.1:8080 …), or set ORCA_RELAY_METRICS_KEY.\n';
 
-/** A name that resolves to this machine lets any web site's script read what only this machine may. */
-const LOCAL_HOST = /^(?:localhost|127(?:\.\d{1,3}){3}|\[::1\])(?::\d+)?$/i;
-
 type Asked = Pick<Request, 'header' | 'remoteAddress'>;
 
 export function registerFleetPage(app: App, context: RoleContext, feed: FleetFeed): void {
@@ -47,10 +44,8 @@ export function registerFleetPage(app: App, context: RoleContext, feed: FleetFee
   const signIn = readPageFile('sign-in.html');
 
   const refusal = (request: Asked): ReaderRefusal | null => {
-    const refused = readerRefusal(config.metricsKey, request);
-    if (config.metricsKey === null) {
-      return refused ?? (LOCAL_HOST.test(request.header('host') ?? '') ? null : 'loopback_only');
-    }
+    const refused = browserRefusal(config.metricsKey, request);
+    if (config.metricsKey === null) return refused;
     return refused !== null && holdsPass(config.metricsKey, request.header('cookie'), clock.wallNow()) ? null : refused;
   };
   const refuse = (reason: ReaderRefusal | 'full', reply: Reply): Reply => {

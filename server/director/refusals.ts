@@ -26,7 +26,9 @@ export type RefusalReason =
   | 'no-headroom'
   | 'reserve-map-incomplete'
   | 'reserve-database'
-  | 'reserve-paced';
+  | 'reserve-paced'
+  | 'owner-unknown'
+  | 'store-unavailable';
 
 export type Route = 'assign' | 'resolve' | 'invite' | 'host-token' | 'regions';
 

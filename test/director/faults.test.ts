@@ -54,6 +54,12 @@ const rowOf = (relayHostId: string) =>
   database.query('select cell_id, epoch from relay.assignment where relay_host_id = $1', [relayHostId]);
 /** As the wire to Postgres carries it: assign for a host with `place` true. */
 const PLACES = /host[\s\S]{0,64}true/;
+/** F7: whose host it is cannot be known without Postgres, which checks the phone's credential first. */
+const unknownOwner = {
+  status: 503,
+  body: { error: 'owner_unknown', retryAfterMs: expect.any(Number), cause: 'store_unavailable' },
+  retryAfter: expect.any(Number),
+};
 const later = { status: 503, body: { error: 'assignments_temporarily_unavailable' }, retryAfter: expect.any(Number) };
 
 describe('the reply of a commit is lost (incident 37)', () => {
@@ -103,7 +109,7 @@ describe('the reply of a commit is lost (incident 37)', () => {
 });
 
 describe('Postgres away', () => {
-  test('hosts and phones are told to come back; health, metrics and known regions go on; normal after', async () => {
+  test('O15 hosts and phones are told to come back; health, metrics and known regions go on; normal after', async () => {
     const phone = await installedToken(database, host);
     await fetch(`${director.origin}/v1/regions`);
     expect((await assign()).status).toBe(200);
@@ -111,7 +117,8 @@ describe('Postgres away', () => {
     const other = newHostId();
     expect(await assign(other)).toMatchObject(later);
     const resolved = await post(`${director.origin}/v1/resolve`, { v: 1, relayHostId: host, resumeToken: phone });
-    expect(resolved).toMatchObject(later);
+    expect(resolved).toMatchObject(unknownOwner);
+    expect(resolved.body.retryAfterMs).toBe((resolved.retryAfter ?? 0) * 1_000);
     expect((await fetch(`${director.origin}/health`)).status).toBe(200);
     expect((await fetch(`${director.origin}/metrics`)).status).toBe(200);
     expect((await fetch(`${director.origin}/v1/regions`)).status).toBe(200);
@@ -162,7 +169,7 @@ describe('Postgres answers what nobody foresaw', () => {
     try {
       expect(await assignAt(own.origin, host)).toMatchObject(later);
       const resolve = { v: 1, relayHostId: host, resumeToken: phone };
-      expect(await post(`${own.origin}/v1/resolve`, resolve)).toMatchObject(later);
+      expect(await post(`${own.origin}/v1/resolve`, resolve)).toMatchObject(unknownOwner);
       expect((await fetch(`${own.origin}/v1/regions`)).status).toBe(503);
     } finally {
       await database.query(`grant ${asked} to relay_director`);

@@ -1,0 +1,60 @@
+import { z } from 'zod';
+import { epoch, epochMs, opaqueId, safeInteger } from './scalars.ts';
+
+/**
+ * What a director tells as it happens (`GET /v1/admin/events`, server-sent events), by the name of the event. Hosts appear as
+ * logs name them, by digest. Read leniently: a reader skips names and members that it does not know.
+ */
+
+const cellId = opaqueId;
+const host = z.string();
+
+/** A row of the change log. The id of the event resumes the stream behind it. */
+const change = z.object({
+  /** Of the row: one change has the same at every director. */
+  id: safeInteger,
+  kind: z.string(),
+  words: z.string(),
+  host: host.nullable(),
+  from: cellId.nullable(),
+  to: cellId.nullable(),
+  epoch: epoch.nullable(),
+  rule: z.string().nullable(),
+  at: epochMs,
+});
+
+/** First of all: where the reader stands, and which cells' feeds this director reads. */
+const hello = z.object({
+  /** What the reader missed follows; false: it starts here. */
+  resumed: z.boolean(),
+  cells: z.array(z.object({ cellId, open: z.boolean(), reason: z.string().optional() })),
+});
+
+/** Changes before this may never be told. */
+const gap = z.object({ reason: z.string() });
+
+export const EVENTS = {
+  hello,
+  change,
+  gap,
+  /** A cell's feed is read, and what happens on it is told from here on. */
+  cell_open: z.object({ cellId }),
+  /** What happened on the cell since its feed was last read is not told one by one. */
+  cell_gap: z.object({ cellId }),
+  /** Its feed is read no longer, and its seats are not counted on; told once. */
+  cell_unavailable: z.object({
+    cellId,
+    reason: z.string(),
+    lastGoodAt: epochMs.nullable(),
+    retainedForMs: z.number(),
+  }),
+  host_joined: z.object({ cellId, host, epoch }),
+  host_left: z.object({ cellId, host, epoch, closeCode: z.int().optional() }),
+} as const;
+
+export type EventName = keyof typeof EVENTS;
+export type EventData<N extends EventName> = z.output<(typeof EVENTS)[N]>;
+
+/** Why a director cannot tell what was before: see {@link EVENTS.gap}. */
+export const GAP_REASONS = ['unknown_id', 'gaps', 'timeline', 'pruned', 'ahead', 'start'] as const;
+export type GapReason = (typeof GAP_REASONS)[number];
