@@ -136,7 +136,9 @@ export class AdmitModes {
     if (next === null) return;
     const from = this.#mode;
     this.#mode = next;
-    this.#coreOf().log.info({ event: 'orca_relay_cell_admit_mode', from, to: next, generation: this.#generation });
-    if (next === 'leaving') for (const listener of this.#left) listener();
+    const { book, log } = this.#coreOf();
+    // What was promised is promised no more: the database places here from now on.
+    const voided = next === 'leaving' ? book.void() : 0;
+    log.info({ event: 'orca_relay_cell_admit_mode', from, to: next, generation: this.#generation, voided });
   }
 }

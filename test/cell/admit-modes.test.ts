@@ -82,16 +82,18 @@ describe('flags', () => {
 });
 
 describe('leaving reserve', () => {
-  it('tells its listeners once, and an empty cell is through at once', () => {
-    let left = 0;
-    core.modes.onLeft(() => {
-      left += 1;
-    });
+  it('88: voids what was booked, and an empty cell is through at once', () => {
     follow(1, { admitMode: 'reserve' });
-    expect(left).toBe(0);
+    const item = { userId: 'u', relayHostId: 'abcdefghijklmnop', epoch: 1, ttlMs: 30_000 };
+    expect(core.book.take({ v: 1, directorId: 'd', items: [item] })).toEqual([{ outcome: 'ok' }]);
     follow(2, { admitMode: 'db' });
+    expect([core.book.size, core.units.enforced]).toEqual([0, 0]);
     follow(3, { admitMode: 'db', intakePerSec: 3 });
-    expect(left).toBe(1);
+    expect(logged('orca_relay_cell_admit_mode')).toMatchObject([
+      { to: 'reserve', voided: 0 },
+      { to: 'leaving', voided: 1 },
+      { to: 'db', voided: 0 },
+    ]);
     expect(core.modes).toMatchObject({ raw: 'db', effective: 'db' });
   });
 });
