@@ -17,7 +17,6 @@ type FlagsOrder = Pick<CellOrdersResult, 'flags' | 'flags_generation'>;
  */
 export class AdmitModes {
   readonly #coreOf: () => CellCore;
-  readonly #left: (() => void)[] = [];
   #flags: CellFlags = DEFAULT_CELL_FLAGS;
   #generation = 0;
   /** Of flags that were read and not taken: said once. */
@@ -27,15 +26,15 @@ export class AdmitModes {
   /** It said reserve once, so it is to say db at the end. */
   #saidReserve = false;
   #stopTicking: (() => void) | undefined;
-  readonly #row: EffectiveRow;
+  readonly row: EffectiveRow;
   readonly trip: DeadMan;
   readonly reregistration: Reregistration;
 
   /** The core holds its modes, so these ask for the core. */
   constructor(core: () => CellCore) {
     this.#coreOf = core;
-    this.#row = new EffectiveRow(core);
-    this.trip = new DeadMan(core, this.#row, () => this.#settle());
+    this.row = new EffectiveRow(core);
+    this.trip = new DeadMan(core, this.row, () => this.#settle());
     this.reregistration = new Reregistration(core, {
       wanted: () => this.raw === 'db',
       inFlight: () => reregisterInFlight(core().db.poolMax, this.#flags.reregisterInFlight),
@@ -58,11 +57,6 @@ export class AdmitModes {
   /** Of the flags that apply; 0 for those of a cell that nobody has said anything to. */
   get generation(): number {
     return this.#generation;
-  }
-
-  /** The listener is called whenever `raw` has gone from reserve to db. */
-  onLeft(listener: () => void): void {
-    this.#left.push(listener);
   }
 
   /** A director that books seats here was heard: it polled the feed, or booked. */
@@ -119,7 +113,7 @@ export class AdmitModes {
     if (this.#mode === 'leaving' && leases.unleased().length === 0) this.#fire('all-leased');
     this.reregistration.check();
     // Before it is heard, the row and the question are another process's.
-    if (admitted()) this.#row.follow(this.#wish());
+    if (admitted()) this.row.follow(this.#wish());
   }
 
   #wish(): RowWish | null {

@@ -60,7 +60,6 @@ class Cell implements RolePart {
     this.#context = context;
     this.#units = new Units(context.config.connectionLimit?.hardCap ?? null);
     this.#core = this.#createCore();
-    this.#core.modes.onLeft(() => this.#core.book.void());
     this.#messages = new ControlMessages(this.#core);
     this.#heartbeat = new Heartbeat(this.#core, this.#heartbeatSource());
   }
