@@ -72,10 +72,20 @@ async function activateInTurn(
     seat(core, session, socket, hello, claim, 'lease');
     return;
   }
-  // A generation that was taken and never used; a rebind's lease belongs to the session it would have continued.
-  if (outcome === 'active' && base === null) core.leases.release(session.host, claim, null);
+  if (isNobodys(outcome, base)) {
+    core.leases.release(session.host, claim, core.seats.closeReason(session.host) ?? null);
+  }
   if (refusal === null) session.abandon();
   else refuse(core, session, refusal);
+}
+
+/**
+ * Whether an activation that seated nobody may have left a lease: of a generation that was never used, or of a session that
+ * ended while it was to be continued, and whose own release may have come first. A lost answer may have been a yes.
+ */
+function isNobodys(outcome: Activated, base: ControlSession | null): boolean {
+  if (outcome !== 'active' && outcome !== 'database_error') return false;
+  return base === null || base.state === 'closed';
 }
 
 /** Checked before the database is asked and again after: a great deal can happen meanwhile. */

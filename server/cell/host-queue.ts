@@ -29,6 +29,11 @@ export class HostQueue {
     return this.#waiting.size;
   }
 
+  /** Whether somebody has this host's turn now. */
+  isTaken(key: string): boolean {
+    return this.#waiting.has(key);
+  }
+
   turn(key: string): Promise<QueueTurn> {
     const waiting = this.#waiting.get(key);
     if (waiting === undefined) {

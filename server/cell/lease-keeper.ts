@@ -211,9 +211,14 @@ export class LeaseKeeper {
     if (!taken) this.#setInFlight(session, false);
   }
 
-  /** In the host's turn, so that it cannot take the lease back from a newer generation. */
+  /**
+   * In the host's turn, so that it cannot take the lease back from a newer generation. Whoever has the turn is about to take
+   * the lease: to wait for that would hold up what else is done in the background, and the next tick asks again.
+   */
   async #tryAgain(session: ControlSession): Promise<void> {
-    const turn = await this.#core.activations.turn(hostKey(session.host));
+    const key = hostKey(session.host);
+    if (this.#core.activations.isTaken(key)) return;
+    const turn = await this.#core.activations.turn(key);
     if (!turn.granted) return;
     let outcome: ActivateControlResult['outcome'] | 'database_error';
     try {
@@ -226,7 +231,13 @@ export class LeaseKeeper {
       turn.release();
     }
     this.#core.metrics.leaseRecoveries.inc({ outcome });
-    if (session.state === 'closed') return;
+    if (session.state === 'closed') {
+      // Its own release may have come before this took the lease again; a lost answer may have been a yes.
+      if (outcome === 'active' || outcome === 'database_error') {
+        this.release(session.host, session, this.#core.seats.closeReason(session.host) ?? null);
+      }
+      return;
+    }
     const reaction = REACQUIRE_REACTIONS[outcome];
     if (reaction.do === 'recovered') this.#renewed(session);
     else if (reaction.do === 'end') session.end(reaction.cause);

@@ -1,4 +1,3 @@
-import pg from 'pg';
 import { afterAll, afterEach, beforeAll, describe, expect, test } from 'vitest';
 import { Fleet, type Seated } from '../acceptance/support/fleet.ts';
 import { connectInvite } from '../acceptance/support/parts.ts';
@@ -6,6 +5,7 @@ import { type HostDial, RawHost } from '../acceptance/support/raw-host.ts';
 import { RawPhone } from '../acceptance/support/raw-phone.ts';
 import { scrape, total } from '../acceptance/support/scrape.ts';
 import { until } from '../acceptance/support/wait.ts';
+import { holdActivations } from '../support/held-activations.ts';
 
 let fleet: Fleet;
 beforeAll(async () => {
@@ -32,6 +32,11 @@ async function challenged(seated: Seated, dial: HostDial) {
   const answer = () =>
     host.send({ type: 'host-challenge-ack', challengeId: frame.challengeId, proofB64: opened.proofB64 });
   return { host, answer };
+}
+
+async function lastWord({ identity }: Seated): Promise<unknown> {
+  const text = 'select last_close_reason from relay.assignment where user_id = $1';
+  return (await fleet.database.query(text, [identity.userId]))[0]?.last_close_reason;
 }
 
 describe('two sockets of one host (04, host control)', () => {
@@ -65,20 +70,12 @@ describe('two sockets of one host (04, host control)', () => {
   test('one that goes away while the database seats it takes nothing from the other', async () => {
     const seated = await fleet.seat();
     const { host, answer } = await challenged(seated, await dialOf(seated));
-    const holder = new pg.Client({ connectionString: fleet.database.url });
-    await holder.connect();
-    await holder.query('begin');
-    await holder.query('select 1 from relay.assignment where user_id = $1 for update', [seated.identity.userId]);
+    const held = await holdActivations(fleet.database);
     answer();
-    await until(
-      'the activation to wait for the row',
-      () => fleet.database.query('select 1 from pg_locks where not granted'),
-      (waiting) => waiting.length > 0,
-    );
+    await held.waiting();
     host.drop();
     await host.peer.closed;
-    await holder.query('commit');
-    await holder.end();
+    await held.letGo();
     await until(
       'the unused generation given back',
       () => fleet.leases(seated.identity),
@@ -91,6 +88,27 @@ describe('two sockets of one host (04, host control)', () => {
       ([lease]) => lease?.generation === 1 && lease.state === 'active',
     );
     expect(seated.host.peer.isOpen).toBe(true);
+  });
+
+  test('a session that signs out while it is being continued leaves no lease, and its last word stands', async () => {
+    const seated = await fleet.seat();
+    const { host, answer } = await challenged(seated, await dialOf(seated, { previous: seated.host.previous }));
+    const held = await holdActivations(fleet.database);
+    answer();
+    await held.waiting();
+    seated.host.peer.hangUp(1000, 'signed-out');
+    await until(
+      'its own lease given up',
+      () => fleet.leases(seated.identity),
+      (leases) => leases.length === 0,
+    );
+    await held.letGo();
+    expect(await host.peer.close()).toMatchObject({ code: 4408, reason: 'control activation superseded' });
+    await until(
+      'the lease given up once more',
+      async () => ({ leases: await fleet.leases(seated.identity), word: await lastWord(seated) }),
+      ({ leases, word }) => leases.length === 0 && word === 'signed-out',
+    );
   });
 });
 
@@ -157,11 +175,18 @@ describe('more than a host may ask at once', () => {
 
 test('the lease a host echoes is looked at, and decides nothing', async () => {
   const seated = await fleet.seat();
-  const before = await metric('orca_relay_assignment_lease_shadow_total', { class: 'bad-signature' });
+  const seen = (found: string) => metric('orca_relay_assignment_lease_shadow_total', { class: found });
+  const counted = (found: string, times: number) =>
+    until(
+      `${times} × ${found}`,
+      () => seen(found),
+      (count) => count === times,
+    );
+  const before = await seen('bad-signature');
   const header = (lease: string) => ({ headers: { 'x-orca-relay-assignment-lease': lease } });
   await fleet.dial(seated.identity, seated.grant, header('nonsense'));
-  expect(await metric('orca_relay_assignment_lease_shadow_total', { class: 'bad-signature' })).toBe(before + 1);
-  const valid = await metric('orca_relay_assignment_lease_shadow_total', { class: 'valid' });
+  await counted('bad-signature', before + 1);
+  const valid = await seen('valid');
   await fleet.dial(seated.identity, seated.grant, header(seated.grant.lease));
-  expect(await metric('orca_relay_assignment_lease_shadow_total', { class: 'valid' })).toBe(valid + 1);
+  await counted('valid', valid + 1);
 });

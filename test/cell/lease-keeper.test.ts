@@ -5,10 +5,12 @@ import { activate } from '../../server/cell/activation.ts';
 import { reactToChange } from '../../server/cell/change-reactions.ts';
 import { ControlSession } from '../../server/cell/control-session.ts';
 import type { EndCause } from '../../server/cell/control-states.ts';
+import { hostKey } from '../../server/cell/seats.ts';
 import type { Change } from '../../server/sql-interface.ts';
 import { until } from '../acceptance/support/wait.ts';
 import { type FreshDatabase, freshDatabase } from '../support/database.ts';
 import { HandClock } from '../support/hand-clock.ts';
+import { holdActivations } from '../support/held-activations.ts';
 import { counted, startCore, type TestCore } from './support/core.ts';
 import { MemorySocket } from './support/memory-socket.ts';
 
@@ -155,6 +157,38 @@ describe('renewals (wire 2.7)', () => {
     await renew('renewed', 0);
     await renew('renewed', 1);
     expect(await renewals('control_activity_not_found')).toBe(1);
+  });
+
+  it('that find no lease while the host is being activated leave it to that, and hold nothing else up', async () => {
+    const hosts = await Promise.all(Array.from({ length: 5 }, () => seat()));
+    const turns = await Promise.all(hosts.map(({ session }) => core.activations.turn(hostKey(session.host))));
+    await database.query('delete from relay.lease');
+    await renew('control_activity_not_found', 5);
+    const other = { userId: 'other', relayHostId: 'otherhost0000000' };
+    core.leases.release(other, { epoch: 1, generation: 1 }, null);
+    await core.background.idle();
+    expect(await counted(core, 'orca_relay_lease_releases_total', { outcome: 'done' })).toBe(1);
+    expect(await recoveries('active')).toBe(0);
+    for (const turn of turns) if (turn.granted) turn.release();
+    await renew('control_activity_not_found', 10);
+    await until(
+      'all recovered',
+      () => recoveries('active'),
+      (seen) => seen === 5,
+    );
+  });
+
+  it('that take a lease again for a control that ends meanwhile give it up again', async () => {
+    const host = await seat();
+    await database.query('delete from relay.lease where user_id = $1', [host.session.host.userId]);
+    const held = await holdActivations(database);
+    await renew('control_activity_not_found', 1);
+    await held.waiting();
+    host.session.end('orphan-expired');
+    await held.letGo();
+    await core.background.idle();
+    expect(await recoveries('active')).toBe(1);
+    expect(await lease(host)).toEqual([]);
   });
 
   it.each([
