@@ -1,7 +1,12 @@
 import os from 'node:os';
 import { defineConfig } from 'vitest/config';
+import { FAULT_VARIABLE, plantFault, readFault } from './test/mutations/plant-fault.ts';
+
+// only `npm run mutations` names one
+const fault = readFault(process.env[FAULT_VARIABLE]);
 
 export default defineConfig({
+  plugins: fault === null ? [] : [plantFault(fault)],
   test: {
     include: ['test/**/*.test.ts'],
     globalSetup: ['./test/global-setup.ts'],

@@ -16,6 +16,11 @@ const slots = [
     ['76 also a deliberate db', "p_admit_mode = 'reserve' and p_effective.mode", 'p_effective.mode'],
     ['75 also one that says reserve', "and p_effective.mode = 'db'", ''],
     ['30 for ever', "\n    and p_effective.updated_at > p_now - relay.span_of('tripSlotTtlMs')", ''],
+    [
+      '83 the process is asked too',
+      "p_admit_mode = 'reserve' and p_effective.mode",
+      "p_admit_mode = 'reserve' and relay.is_incarnation(p_effective.cell_id, p_effective.incarnation) and p_effective.mode",
+    ],
     ['83 the heartbeat is asked too', "relay.span_of('tripSlotTtlMs')", "relay.span_of('heartbeatTtlMs')"],
   ),
 ];
@@ -96,8 +101,8 @@ const admission = [
 
 const ledger = inFile('ledger/record_seats.sql', [
   'P2 the seat at the same epoch elsewhere is not stale',
-  'a.epoch = v_seat.epoch and a.cell_id = v_seat.cell_id',
-  'a.epoch = v_seat.epoch',
+  '(v_row.cell_id, v_row.epoch) = (v_seat.cell_id, v_seat.epoch)',
+  'v_row.epoch = v_seat.epoch',
 ]);
 
 export const modes: MutationGroup[] = [

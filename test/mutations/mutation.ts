@@ -2,11 +2,11 @@
 export interface Mutation {
   /** What goes wrong; begins with the row or the number it is about. */
   name: string;
-  /** Relative to db/functions. */
+  /** Relative to db/functions; one that begins with `server/` is TypeScript, and only a vitest file can see the fault. */
   file: string;
   from: string;
   to: string;
-  /** Only two sessions can see it: the vitest file that must fail, relative to test. */
+  /** Only a vitest file can see it: the one that must fail, relative to test. */
   race?: string;
 }
 

@@ -13,13 +13,15 @@ import { fences } from './fences.ts';
 import { modes } from './modes.ts';
 import type { Mutation } from './mutation.ts';
 import { placement } from './placement.ts';
+import { FAULT_VARIABLE, sourceOf } from './plant-fault.ts';
+import { reserve } from './reserve.ts';
 
 /**
  * Plants each named fault in a database of its own and prints which test caught it. `npm run mutations [word …]` runs those
  * whose name or group holds one of the words. Fails if a fault survives, if its text is not found exactly once, if a test
  * fails without any fault, or after 20 minutes.
  */
-const GROUPS = [...placement, ...drains, ...fences, ...modes];
+const GROUPS = [...placement, ...drains, ...fences, ...modes, ...reserve];
 const AT_ONCE = 4;
 const RACE_TIMEOUT_MS = 180_000;
 const DEADLINE_MS = 20 * 60_000;
@@ -65,16 +67,24 @@ async function main(words: readonly string[]): Promise<void> {
 }
 
 async function judge(serverUrl: string, tests: readonly string[], mutation: Mutation): Promise<Verdict> {
-  const text = functionFiles.find(({ name }) => name === mutation.file)?.text ?? '';
+  const isTypeScript = mutation.file.startsWith('server/');
+  const text = isTypeScript
+    ? sourceOf(mutation.file)
+    : (functionFiles.find(({ name }) => name === mutation.file)?.text ?? '');
   const pieces = text.split(mutation.from);
   if (pieces.length !== 2) {
     return { mutation, caughtBy: null, problem: `ITS TEXT STANDS ${pieces.length - 1} TIMES IN ${mutation.file}` };
   }
   const mutated = pieces.join(mutation.to);
   try {
+    if (isTypeScript) {
+      const { file, from, to } = mutation;
+      const fault = { [FAULT_VARIABLE]: JSON.stringify({ file, from, to }) };
+      return { mutation, caughtBy: await firstFailureOf(mutation.race ?? '', serverUrl, fault) };
+    }
     if (mutation.race) {
       await withClone(serverUrl, mutated, async () => undefined);
-      return { mutation, caughtBy: await firstFailureOf(mutation.race, serverUrl, mutated) };
+      return { mutation, caughtBy: await firstFailureOf(mutation.race, serverUrl, planted(mutated)) };
     }
     return { mutation, caughtBy: await withClone(serverUrl, mutated, (url) => firstFailure(url, tests)) };
   } catch (error) {
@@ -84,7 +94,7 @@ async function judge(serverUrl: string, tests: readonly string[], mutation: Muta
 
 async function failOnHealthy(serverUrl: string, tests: readonly string[], races: Iterable<string>): Promise<void> {
   let failure = await withClone(serverUrl, '', (url) => firstFailure(url, tests));
-  for (const race of races) failure ??= await firstFailureOf(race, serverUrl, '');
+  for (const race of races) failure ??= await firstFailureOf(race, serverUrl, {});
   if (failure !== null) throw new Error(`without any fault planted, a test fails: ${failure}`);
 }
 
@@ -101,15 +111,18 @@ async function firstFailure(url: string, tests: readonly string[]): Promise<stri
   return null;
 }
 
-/** Runs a vitest file on a template with the fault in it; the name of a test that failed. */
-function firstFailureOf(file: string, serverUrl: string, mutated: string): Promise<string | null> {
+/** The template gets the fault. */
+const planted = (sql: string) => ({ ORCA_RELAY_TEST_MUTATION: sql });
+
+/** Runs a vitest file with the fault in it; the name of a test that failed. */
+function firstFailureOf(file: string, serverUrl: string, fault: Record<string, string>): Promise<string | null> {
   return new Promise((resolve, reject) => {
     const child = spawn(
       process.execPath,
       [path.join(packageRoot, 'node_modules/vitest/vitest.mjs'), 'run', `test/${file}`, '--reporter=json', '--bail=1'],
       {
         cwd: packageRoot,
-        env: { ...process.env, ORCA_RELAY_TEST_POSTGRES_URL: serverUrl, ORCA_RELAY_TEST_MUTATION: mutated },
+        env: { ...process.env, ORCA_RELAY_TEST_POSTGRES_URL: serverUrl, ...fault },
         stdio: ['ignore', 'pipe', 'ignore'],
         timeout: RACE_TIMEOUT_MS,
       },

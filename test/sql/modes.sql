@@ -1,6 +1,6 @@
 -- set_admit_mode, set_cell_flags, record_effective_mode, claim_trip_slot, view trip_slots (03, trip slots; 61–84).
 \ir helpers/fleet.sql
-select plan(89);
+select plan(90);
 
 create function pg_temp.inc(n int default 1) returns uuid language sql as $$ select lpad(n::text, 32, '0')::uuid $$;
 create function pg_temp.mode_of(cell text) returns text language sql as $$
@@ -105,6 +105,8 @@ select pg_temp.beat('d');
 select is(pg_temp.claim('d', 2), 'busy', 'nobody is judged by a silence that everybody shared');
 select pg_temp.live_on(60, 'd');
 select is(pg_temp.claim('d', 2), 'full', '78: holders count whose heartbeat is stale');
+select pg_temp.beat('c', process => 2);
+select is(pg_temp.claim('d', 2), 'full', '83: and whose process was replaced, until the new one says what it does');
 select pg_temp.live_on(493, 'd');
 select is(pg_temp.claim('d', 2), 'full', 'incident 30: silent for a second less than 10 min it keeps its slot');
 select test_clock.advance('1 s');
