@@ -29,6 +29,7 @@ import { SeatMap } from './seat-map.ts';
 import { SeatPoller } from './seat-poller.ts';
 import { ServiceTokens } from './service-tokens.ts';
 import { type Sweeps, startSweeps } from './sweeps.ts';
+import { registerWhereabouts } from './whereabouts.ts';
 
 /** Places hosts on cells. A restart loses nothing: what it knows is in Postgres and on the cells (01, processes). */
 
@@ -76,6 +77,7 @@ export function createDirector(context: RoleContext): RolePart {
       registerHttp(app, context, { desk, locate, refusals, reserve, tokens });
       registerFleetPage(app, context, feed);
       registerEvents(app, context, events);
+      registerWhereabouts(app, { context, owners, pending, seats });
       // On one origin with a cell, the cell takes phones in itself.
       if (config.role === 'director') mover.register(app);
       if (config.role === 'director') registerCellOnly(app);

@@ -108,6 +108,23 @@ describe('the reply of a commit is lost (incident 37)', () => {
   });
 });
 
+describe('the reply of a place for a phone is lost', () => {
+  test('O16 it is made once, and the phone finds it when it asks again', async () => {
+    const phone = await installedToken(database, host);
+    const resolve = () => post(`${director.origin}/v1/resolve`, { v: 1, relayHostId: host, resumeToken: phone });
+    proxy.mute(/resolve[\s\S]{0,64}true/);
+    const lost = resolve();
+    await eventually(async () => expect(await rowOf(host)).toHaveLength(1));
+    proxy.open();
+    proxy.cut();
+    expect(await lost).toMatchObject(unknownOwner);
+    expect(await resolve()).toMatchObject({ status: 200, body: { assignmentEpoch: 1 } });
+    expect(await database.query('select kind, rule from relay.change where relay_host_id = $1', [host])).toEqual([
+      { kind: 'placed', rule: 'new' },
+    ]);
+  });
+});
+
 describe('Postgres away', () => {
   test('O15 hosts and phones are told to come back; health, metrics and known regions go on; normal after', async () => {
     const phone = await installedToken(database, host);
