@@ -45,6 +45,7 @@ export class Ledger {
   readonly #waiting = new Map<string, Entry>();
   readonly #stopSummary: () => void;
   #batchRows: number = LIMITS.ledgerBatchRows;
+  #underWay = 0;
   #backoffMs = 0;
   #timer: Timer | undefined;
   #flushing: Promise<void> | null = null;
@@ -53,12 +54,13 @@ export class Ledger {
 
   constructor(parts: LedgerParts) {
     this.#parts = parts;
-    this.#meters = measure(parts.metrics, () => this.#waiting.size);
+    this.#meters = measure(parts.metrics, () => this.waiting);
     this.#stopSummary = every(parts.clock, SUMMARY_MS, () => this.#summarise());
   }
 
+  /** Seats not recorded yet, those under way too. */
   get waiting(): number {
-    return this.#waiting.size;
+    return this.#waiting.size + this.#underWay;
   }
 
   /** Beyond 200 000 seats the one that waits longest is dropped, and counted: the next reconcile brings it again. */
@@ -102,6 +104,7 @@ export class Ledger {
 
   async #flush(timeoutMs: number): Promise<void> {
     const batch = this.#take();
+    this.#underWay = batch.length;
     const rows = batch.map(({ host, cellId, epoch }) => ({
       user_id: host.userId,
       relay_host_id: host.relayHostId,
@@ -115,6 +118,8 @@ export class Ledger {
       this.#settle(batch, answers);
     } catch (error) {
       this.#failed(batch, error);
+    } finally {
+      this.#underWay = 0;
     }
   }
 
@@ -184,7 +189,7 @@ export class Ledger {
   #summarise(): void {
     const { written, dropped, failures } = this.#totals;
     this.#totals = { written: 0, dropped: 0, failures: 0 };
-    const pending = this.#waiting.size;
+    const pending = this.waiting;
     if (written + dropped + failures + pending === 0) return;
     this.#parts.log.info({ event: 'orca_relay_reserve_ledger_summary', written, pending, dropped, failures });
   }
