@@ -25,6 +25,8 @@ export class AdmitModes {
   #stopped = false;
   /** It said reserve once, so it is to say db at the end. */
   #saidReserve = false;
+  /** In any mode, whether a trip is armed or not. */
+  #heardAt: number | null = null;
   #stopTicking: (() => void) | undefined;
   readonly row: EffectiveRow;
   readonly trip: DeadMan;
@@ -62,6 +64,12 @@ export class AdmitModes {
   /** A director that books seats here was heard: it polled the feed, or booked. */
   contact(): void {
     this.trip.contact();
+    this.#heardAt = this.#coreOf().peerTime.now();
+  }
+
+  /** Since then, in whole milliseconds; undefined before the first time. Goes with a heartbeat. */
+  get directorContactMs(): number | undefined {
+    return this.#heardAt === null ? undefined : Math.round(this.#coreOf().peerTime.now() - this.#heardAt);
   }
 
   start(): void {
@@ -121,8 +129,15 @@ export class AdmitModes {
     // It speaks again when it has asked for its slot anew.
     if (state === 'lapsed' || state === 'reclaiming') return null;
     const tripped = state === 'tripped';
-    if (this.#flags.admitMode === 'reserve') return { mode: tripped ? 'db' : 'reserve', refreshed: true, tripped };
-    return this.#mode === 'db' && this.#saidReserve ? { mode: 'db', refreshed: false, tripped } : null;
+    const unleased = this.#mode === 'reserve' ? null : this.#coreOf().leases.unleased().length;
+    if (this.#flags.admitMode === 'reserve') {
+      return { mode: tripped ? 'db' : 'reserve', unleased, refreshed: true, tripped };
+    }
+    if (!this.#saidReserve) return null;
+    // Progress while there is any, and at last that it is over.
+    return this.#mode === 'db'
+      ? { mode: 'db', unleased: 0, refreshed: false, tripped }
+      : { mode: 'reserve', unleased, refreshed: false, tripped };
   }
 
   #fire(event: ModeEvent): void {

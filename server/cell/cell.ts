@@ -205,6 +205,7 @@ class Cell implements RolePart {
       enforced_units: units.enforced,
       inclusion_watermark: units.inclusionWatermark,
       ...this.#core.drain.progress(),
+      ...this.#contact(),
     };
     const limit = this.#context.config.connectionLimit;
     if (limit === null) return load;
@@ -216,6 +217,11 @@ class Cell implements RolePart {
       hard_cap: limit.hardCap,
       unobserved_bound: limit.unobservedBound,
     };
+  }
+
+  #contact(): Pick<HeartbeatLoad, 'director_contact_ms'> {
+    const { directorContactMs } = this.#core.modes;
+    return directorContactMs === undefined ? {} : { director_contact_ms: directorContactMs };
   }
 
   #heartbeatSource() {

@@ -9,9 +9,14 @@ const REFRESH_MS = 15_000;
 const FORCED_REFRESH_MS = LIMITS.tripSlotTtlMs / 2;
 const FAILURE_LOG_MS = 60_000;
 
-/** What the row is to say: null leaves it alone. */
-export interface RowWish {
+export interface RowText {
   mode: AdmitMode;
+  /** On the way back to db: hosts that hold no lease yet. */
+  unleased: number | null;
+}
+
+/** What the row is to say. */
+export interface RowWish extends RowText {
   /** Said again every 15 s; else once. */
   refreshed: boolean;
   /** Holds a slot by what the row says. */
@@ -19,9 +24,10 @@ export interface RowWish {
 }
 
 export interface RowFacts {
+  /** Null leaves the row alone. */
   wish: RowWish | null;
   /** What it says for sure; null if a write was not answered. */
-  known: AdmitMode | null;
+  known: RowText | null;
   /** Since the last write that was acknowledged. */
   ageMs: number;
   writing: boolean;
@@ -29,11 +35,13 @@ export interface RowFacts {
 }
 
 /** `reserve-mode` 3.3: on change, else every 15 s; one write at a time; after everybody who waits for the pool. */
-export function decideRowWrite({ wish, known, ageMs, writing, waiters }: RowFacts): AdmitMode | null {
+export function decideRowWrite({ wish, known, ageMs, writing, waiters }: RowFacts): RowText | null {
   if (wish === null || writing) return null;
-  const due = known !== wish.mode || (wish.refreshed && ageMs >= REFRESH_MS);
-  const mayWait = waiters > 0 && !(wish.tripped && ageMs >= FORCED_REFRESH_MS);
-  return due && !mayWait ? wish.mode : null;
+  const { mode, unleased, refreshed, tripped } = wish;
+  const changed = known?.mode !== mode || known.unleased !== unleased;
+  const due = changed || (refreshed && ageMs >= REFRESH_MS);
+  const mayWait = waiters > 0 && !(tripped && ageMs >= FORCED_REFRESH_MS);
+  return due && !mayWait ? { mode, unleased } : null;
 }
 
 export type ClaimAnswer = 'granted' | 'full' | 'busy' | 'stale_cell_incarnation' | 'unanswered';
@@ -44,7 +52,7 @@ export type ClaimAnswer = 'granted' | 'full' | 'busy' | 'stale_cell_incarnation'
  */
 export class EffectiveRow {
   readonly #coreOf: () => CellCore;
-  #known: AdmitMode | null = null;
+  #known: RowText | null = null;
   #settled = true;
   /** When the last write that was acknowledged was sent; that it was written later errs on the safe side. */
   #acknowledgedAt: number | undefined;
@@ -76,23 +84,23 @@ export class EffectiveRow {
   follow(wish: RowWish | null): void {
     const { db, metrics } = this.#coreOf();
     const facts = { wish, known: this.#known, ageMs: this.ageMs, writing: this.#writing, waiters: db.waiters() };
-    const mode = decideRowWrite(facts);
-    if (mode === null) return;
-    void this.#write('record_effective_mode', mode, { mode }).then((answer) => {
-      metrics.rowWrites.inc({ mode, outcome: answer });
+    const text = decideRowWrite(facts);
+    if (text === null) return;
+    void this.#write('record_effective_mode', text, text).then((outcome) => {
+      metrics.rowWrites.inc({ mode: text.mode, outcome });
     });
   }
 
   /** Asks for a trip slot; only while nothing is being written. Never throws; a claim without an answer may have won. */
   async claim(slots: number): Promise<ClaimAnswer> {
-    const answer = await this.#write('claim_trip_slot', 'db', { slots });
+    const answer = await this.#write('claim_trip_slot', { mode: 'db', unleased: null }, { slots });
     return answer === 'ok' ? 'granted' : answer;
   }
 
   async #write<F extends 'record_effective_mode' | 'claim_trip_slot'>(
     fn: F,
-    mode: AdmitMode,
-    params: F extends 'claim_trip_slot' ? { slots: number } : { mode: AdmitMode },
+    text: RowText,
+    params: F extends 'claim_trip_slot' ? { slots: number } : RowText,
   ): Promise<'ok' | Exclude<ClaimAnswer, 'granted'>> {
     const core = this.#coreOf();
     const askedAt = core.clock.now();
@@ -102,13 +110,13 @@ export class EffectiveRow {
       this.#settled = true;
       if (answer === 'stale_cell_incarnation') core.standDown();
       if (answer !== 'ok' && answer !== 'granted') return answer;
-      this.#known = mode;
+      this.#known = text;
       this.#acknowledgedAt = askedAt;
       return 'ok';
     } catch (error) {
       this.#settled = false;
-      if (this.#known !== mode) this.#known = null;
-      this.#logFailure(mode, error);
+      if (this.#known?.mode !== text.mode) this.#known = null;
+      this.#logFailure(text.mode, error);
       return 'unanswered';
     } finally {
       this.#writing = false;

@@ -81,6 +81,16 @@ describe('flags', () => {
   });
 });
 
+describe('the last word of a director', () => {
+  it('is known in any mode, and before the first there is none', () => {
+    expect(core.modes.directorContactMs).toBeUndefined();
+    core.modes.contact();
+    clock.advance(1_500);
+    follow(1, { admitMode: 'reserve' });
+    expect(core.modes.directorContactMs).toBe(1_500);
+  });
+});
+
 describe('leaving reserve', () => {
   it('88: voids what was booked, and an empty cell is through at once', () => {
     follow(1, { admitMode: 'reserve' });

@@ -58,6 +58,9 @@ const row = async () => {
   );
   return rows[0]?.mode ?? null;
 };
+const unleased = async () =>
+  (await database.query<{ n: number }>(`select unleased as n from relay.cell_effective_mode where cell_id = 'c1'`))[0]
+    ?.n;
 const logged = (event: string) => core.lines.filter((line) => line.event === event);
 const tripped = () => logged('orca_relay_cell_reserve_dead_man_tripped');
 const held = () => logged('orca_relay_cell_reserve_dead_man_held');
@@ -383,10 +386,12 @@ describe('the row of the cell', () => {
     await second(5);
     expect(core.modes).toMatchObject({ raw: 'db', effective: 'reserve' });
     expect(await row()).toBe('reserve');
+    expect(await unleased()).toBe(1);
     await holder.query('commit');
     await second(10);
     expect(core.modes.effective).toBe('db');
     expect(await row()).toBe('db');
+    expect(await unleased()).toBe(0);
   });
 
   it('says at most once a minute that it could not be written, and is tried at every tick', async () => {
