@@ -1,10 +1,10 @@
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
-import { askCell, bookingFor, bookSeats, connectTo, demote, dialTo, seatByBooking } from './support/bookings.ts';
-import { Fleet } from './support/fleet.ts';
-import { newIdentity } from './support/identity.ts';
+import { book, demote } from './support/booking.ts';
+import { Fleet, type Node } from './support/fleet.ts';
+import { type HostIdentity, newIdentity } from './support/identity.ts';
 import { connectInvite, post } from './support/parts.ts';
 import { refusal } from './support/peer.ts';
-import { RawHost } from './support/raw-host.ts';
+import { type HostDial, RawHost } from './support/raw-host.ts';
 import { RawPhone } from './support/raw-phone.ts';
 import { toReserve } from './support/reserve-mode.ts';
 import { directorToken, readFull, readSince } from './support/seat-feed.ts';
@@ -22,8 +22,26 @@ beforeAll(async () => {
 });
 afterAll(() => fleet?.stop());
 
-const reserve = (body: unknown) => askCell(fleet, fleet.cell(), '/internal/reserve', body);
-const good = () => ({ v: 1, directorId: 'a-director', items: [bookingFor(newIdentity(), 1)] });
+/** As a host that was granted this epoch there. */
+const dial = (cell: Node, identity: HostIdentity, epoch: number, over: Partial<HostDial> = {}) =>
+  fleet.dial(identity, { cellUrl: cell.origin, assignmentEpoch: epoch, lease: '' }, over);
+
+async function seatByBooking(cell: Node, identity: HostIdentity, epoch: number): Promise<RawHost> {
+  expect(await book(fleet, cell, identity, epoch)).toEqual({ outcome: 'ok' });
+  return dial(cell, identity, epoch);
+}
+
+async function say(path: string, body: unknown) {
+  const authorization = `Bearer ${await directorToken(fleet, fleet.cell())}`;
+  return post(fleet.cell().origin, path, body, { authorization });
+}
+
+const reserve = (body: unknown) => say('/internal/reserve', body);
+const wanted = () => {
+  const { userId, relayHostId } = newIdentity();
+  return { userId, relayHostId, epoch: 1, ttlMs: 30_000 };
+};
+const good = () => ({ v: 1, directorId: 'a-director', items: [wanted()] });
 const item = (over: Record<string, unknown>) => ({ ...good(), items: [{ ...good().items[0], ...over }] });
 
 describe('the door of a cell to directors (87)', () => {
@@ -63,15 +81,15 @@ describe('the door of a cell to directors (87)', () => {
   ])('a demotion with %s is 400', async (_what, over) => {
     const { userId, relayHostId } = newIdentity();
     const body = { v: 1, userId, relayHostId, epoch: 1, joinedAt: 1, ...over };
-    const answer = await askCell(fleet, fleet.cell(), '/internal/demote', body);
+    const answer = await say('/internal/demote', body);
     expect(answer).toMatchObject({ status: 400, body: { error: 'invalid_request' } });
   });
 
   test('64 hosts with long names fit by number and not by size: 413', async () => {
-    const items = Array.from({ length: 64 }, () => ({ ...bookingFor(newIdentity(), 1), userId: 'u'.repeat(256) }));
+    const items = Array.from({ length: 64 }, () => ({ ...wanted(), userId: 'u'.repeat(256) }));
     expect(await reserve({ ...good(), items })).toMatchObject({ status: 413, body: { error: 'request_too_large' } });
-    const long = { v: 1, ...bookingFor(newIdentity(), 1), userId: 'u'.repeat(4_096), joinedAt: 1 };
-    expect((await askCell(fleet, fleet.cell(), '/internal/demote', long)).status).toBe(413);
+    const long = { v: 1, ...wanted(), userId: 'u'.repeat(4_096), joinedAt: 1 };
+    expect((await say('/internal/demote', long)).status).toBe(413);
   });
 
   test('nobody but a director of this fleet is heard, and only by the cell that it means', async () => {
@@ -100,10 +118,9 @@ describe('the door of a cell to directors (87)', () => {
 
   test('a cell in db mode books nothing and demotes nobody, but says what it would', async () => {
     const identity = newIdentity();
-    const items = [bookingFor(identity, 1)];
-    expect(await bookSeats(fleet, fleet.cell(1), items)).toEqual(['off']);
-    expect(await bookSeats(fleet, fleet.cell(1), items, { dryRun: true })).toEqual(['ok']);
-    expect(await demote(fleet, fleet.cell(1), { ...identity, epoch: 1, joinedAt: 1 })).toBe('off');
+    expect(await book(fleet, fleet.cell(1), identity, 1)).toEqual({ outcome: 'off' });
+    expect(await book(fleet, fleet.cell(1), identity, 1, { dryRun: true })).toEqual({ outcome: 'ok' });
+    expect(await demote(fleet, fleet.cell(1), identity, { epoch: 1, joinedAt: 1 })).toBe('off');
   });
 });
 
@@ -112,13 +129,13 @@ describe('87: bookings between sockets', () => {
     const cell = fleet.cell();
     const before = await readFull(fleet, cell);
     const identity = newIdentity();
-    expect(await bookSeats(fleet, cell, [bookingFor(identity, 3)])).toEqual(['ok']);
-    expect(await bookSeats(fleet, cell, [bookingFor(identity, 3)])).toEqual([['seated-newer', 3]]);
-    expect(await bookSeats(fleet, cell, [bookingFor(identity, 2, { sticky: true })])).toEqual([['seated-newer', 3]]);
+    expect(await book(fleet, cell, identity, 3)).toEqual({ outcome: 'ok' });
+    expect(await book(fleet, cell, identity, 3)).toEqual({ outcome: 'seated-newer', epoch: 3 });
+    expect(await book(fleet, cell, identity, 2, { sticky: true })).toEqual({ outcome: 'seated-newer', epoch: 3 });
     const booked = await readSince(fleet, cell, before);
     expect(booked.changes).toMatchObject([{ kind: 'reserve', epoch: 3, generation: 0, reservedBy: 'a-director' }]);
     expect(booked.counts.bookings).toBe(1);
-    const host = await connectTo(fleet, cell, identity, 3);
+    const host = await dial(cell, identity, 3);
     const joined = await readSince(fleet, cell, booked);
     expect(joined.changes).toMatchObject([{ kind: 'join', epoch: 3, generation: 1, reservedBy: 'a-director' }]);
     expect(joined.counts.bookings).toBe(0);
@@ -128,17 +145,17 @@ describe('87: bookings between sockets', () => {
 
   test('a full cell promises nothing more, and lets in exactly those it promised to', async () => {
     const cell = fleet.cell(2);
-    const [one, two, three, four, five] = Array.from({ length: 5 }, () => newIdentity());
-    const items = [one, two, three, four, five].map((identity) => bookingFor(identity as never, 1));
-    expect(await bookSeats(fleet, cell, items)).toEqual(['ok', 'ok', 'ok', 'ok', 'full']);
-    const stranger = await refusal(
-      RawHost.upgrade(newIdentity(), await dialTo(fleet, cell, five as never, 1)).then(({ peer }) => peer),
-    );
-    expect(stranger).toMatchObject({ status: 503, body: '{"error":"relay_capacity_exhausted"}' });
-    const hosts = await Promise.all([one, two, three, four].map((each) => connectTo(fleet, cell, each as never, 1)));
+    const [promised, late] = [Array.from({ length: 4 }, () => newIdentity()), newIdentity()];
+    for (const identity of promised) expect(await book(fleet, cell, identity, 1)).toEqual({ outcome: 'ok' });
+    expect(await book(fleet, cell, late, 1)).toEqual({ outcome: 'full' });
+    const token = await fleet.token(late);
+    const refused = refusal(RawHost.upgrade(late, { origin: cell.origin, epoch: 1, token }).then(({ peer }) => peer));
+    expect(await refused).toMatchObject({ status: 503, body: '{"error":"relay_capacity_exhausted"}' });
+    const hosts = await Promise.all(promised.map((identity) => dial(cell, identity, 1)));
     expect(await fleet.units(cell)).toBe(4);
-    expect(await bookSeats(fleet, cell, [bookingFor(one as never, 1, { sticky: true })])).toEqual(['ok']);
-    const rebound = await connectTo(fleet, cell, one as never, 1, { previous: (hosts[0] as RawHost).previous });
+    const [first] = hosts as [RawHost, ...RawHost[]];
+    expect(await book(fleet, cell, first.identity, 1, { sticky: true })).toEqual({ outcome: 'ok' });
+    const rebound = await dial(cell, first.identity, 1, { previous: first.previous });
     for (const host of [...hosts.slice(1), rebound]) host.drop();
     await fleet.advance(31_000);
     await until(
@@ -149,7 +166,7 @@ describe('87: bookings between sockets', () => {
   });
 
   test('a phone finds a booked host that has no row yet', async () => {
-    const host = await seatByBooking(fleet, fleet.cell(), newIdentity(), 3);
+    const host = await seatByBooking(fleet.cell(), newIdentity(), 3);
     const pair = await connectInvite(host);
     pair.data.send('through');
     expect((await pair.phone.peer.next()).data.toString()).toBe('through');
@@ -161,16 +178,16 @@ describe('a seat that is outranked', () => {
   test('takes no phones from then on, keeps those it has for a minute, and is closed 4409 for good', async () => {
     const cell = fleet.cell();
     const identity = newIdentity();
-    const host = await seatByBooking(fleet, cell, identity, 3);
+    const host = await seatByBooking(cell, identity, 3);
     const pair = await connectInvite(host);
     const invite = await host.createInvite('another-device');
     const page = await readFull(fleet, cell);
     const seat = page.full.find(({ relayHostId }) => relayHostId === identity.relayHostId);
     if (seat === undefined) throw new Error('the host is not in the feed');
-    expect(await demote(fleet, cell, { ...seat, joinedAt: seat.joinedAt + 1 })).toBe('not-seated');
-    expect(await demote(fleet, cell, { ...seat, epoch: 2 })).toBe('not-seated');
-    expect(await demote(fleet, cell, seat)).toBe('demoted');
-    expect(await demote(fleet, cell, seat)).toBe('already-demoted');
+    expect(await demote(fleet, cell, identity, { ...seat, joinedAt: seat.joinedAt + 1 })).toBe('not-seated');
+    expect(await demote(fleet, cell, identity, { ...seat, epoch: 2 })).toBe('not-seated');
+    expect(await demote(fleet, cell, identity, seat)).toBe('demoted');
+    expect(await demote(fleet, cell, identity, seat)).toBe('already-demoted');
     expect(await host.expect('drain')).toMatchObject({ graceMs: 60_000 });
     const refused = await RawPhone.knock(cell.origin, identity.relayHostId, invite.inviteToken);
     expect(await refused.peer.close()).toMatchObject({ code: 4503 });
@@ -185,8 +202,9 @@ describe('a seat that is outranked', () => {
       ['drain-only', undefined],
       ['leave', 4409],
     ]);
-    const again = await RawHost.upgrade(identity, await dialTo(fleet, cell, identity, 3));
-    again.hello(await dialTo(fleet, cell, identity, 3));
+    const options = { origin: cell.origin, epoch: 3, token: await fleet.token(identity) };
+    const again = await RawHost.upgrade(identity, options);
+    again.hello(options);
     expect(await again.peer.close()).toMatchObject({ code: 4409, reason: 'wrong assignment epoch' });
   });
 });

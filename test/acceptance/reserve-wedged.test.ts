@@ -1,11 +1,14 @@
-import { afterAll, afterEach, beforeAll, expect, test } from 'vitest';
+import { afterAll, afterEach, beforeAll, describe, expect, test } from 'vitest';
 import { freshDatabase } from '../support/database.ts';
-import { bookingFor, bookSeats, connectTo, dialTo, seatByBooking } from './support/bookings.ts';
-import { Fleet, type FleetDatabase } from './support/fleet.ts';
-import { newIdentity } from './support/identity.ts';
-import { refusal } from './support/peer.ts';
+import { book } from './support/booking.ts';
+import { Fleet, type FleetDatabase, type Seated } from './support/fleet.ts';
+import { type HostIdentity, newId, newIdentity } from './support/identity.ts';
+import { connectPair, type Installed, installDevice } from './support/parts.ts';
+import { UpgradeRefused } from './support/peer.ts';
 import { RawHost } from './support/raw-host.ts';
-import { toReserve } from './support/reserve-mode.ts';
+import { RawPhone } from './support/raw-phone.ts';
+import { toDb, toReserve } from './support/reserve-mode.ts';
+import { scrape, total } from './support/scrape.ts';
 import { readFull } from './support/seat-feed.ts';
 import { proxyBefore, type TcpProxy } from './support/tcp-proxy.ts';
 import { until } from './support/wait.ts';
@@ -13,16 +16,17 @@ import { until } from './support/wait.ts';
 let database: FleetDatabase;
 let proxy: TcpProxy;
 let fleet: Fleet;
-
+/** Seated by the database, before its cell turned to reserve. */
+let veteran: Seated;
+let device: Installed;
 beforeAll(async () => {
   database = await freshDatabase();
   proxy = await proxyBefore(database.url);
-  fleet = await Fleet.start({
-    database,
-    directors: 0,
-    cells: [{ env: { ORCA_RELAY_DATABASE_POOL_MAX: '2' } }],
-    rewriteUrl: (url) => proxy.through(url),
-  });
+  const limit = { hardCap: 600, unobservedBound: 60 };
+  const cells = [{ limit, env: { ORCA_RELAY_DATABASE_POOL_MAX: '2' } }];
+  fleet = await Fleet.start({ database, cells, rewriteUrl: (url) => proxy.through(url) });
+  veteran = await fleet.seat();
+  device = await installDevice(veteran.host);
   await toReserve(fleet, 'c1');
 });
 afterAll(async () => {
@@ -33,85 +37,134 @@ afterAll(async () => {
     await database?.drop();
   }
 });
-afterEach(() => {
-  proxy.restore();
-  expect(fleet.problems()).toEqual([]);
-});
+afterEach(() => proxy.restore());
 
-/** Strangers whose hellos wait for a database that is silent, until the cell takes no more of them. */
-async function wedge(): Promise<void> {
-  proxy.stall();
-  const cell = fleet.cell();
-  await until(
-    'strangers refused',
-    async () => {
-      const stranger = newIdentity();
-      const dial = await dialTo(fleet, cell, stranger, 1);
-      const upgraded = RawHost.upgrade(stranger, dial);
-      const answer = await refusal(upgraded.then(({ peer }) => peer)).catch(() => null);
-      if (answer === null) (await upgraded).hello(dial);
-      return answer === null ? null : { status: answer.status, retryAfter: answer.headers['retry-after'] };
-    },
-    (seen) => seen?.status === 503 && seen.retryAfter === '2',
-  );
+const cell = () => fleet.cell();
+/** As a host that was granted this epoch here. */
+const dial = (identity: HostIdentity, epoch: number) =>
+  fleet.dial(identity, { cellUrl: cell().origin, assignmentEpoch: epoch, lease: '' });
+
+async function refusal(identity: HostIdentity, epoch: number): Promise<unknown> {
+  const options = { origin: cell().origin, epoch, token: await fleet.token(identity) };
+  const host = await RawHost.upgrade(identity, options).catch((error) => error);
+  if (host instanceof UpgradeRefused) return host;
+  host.hello(options);
+  return host.peer.close();
 }
 
-test('88: with the database silent a booked host connects, at its epoch only; a leaver rejoins at its own; nobody is dropped', async () => {
-  const cell = fleet.cell();
-  const [booked, wrong, leaver, seated, stranger] = [
-    newIdentity(),
-    newIdentity(),
-    newIdentity(),
-    newIdentity(),
-    newIdentity(),
-  ];
-  const stays = await seatByBooking(fleet, cell, seated, 5);
-  const left = await seatByBooking(fleet, cell, leaver, 4);
-  left.peer.hangUp(1000, 'signed-out');
-  await until(
-    'the leaver gone',
-    () => readFull(fleet, cell),
-    ({ recentlyLeft }) => recentlyLeft.some(({ relayHostId }) => relayHostId === leaver.relayHostId),
-  );
-  await wedge();
-
-  expect(await bookSeats(fleet, cell, [bookingFor(booked, 3), bookingFor(wrong, 3)])).toEqual(['ok', 'ok']);
-  const host = await connectTo(fleet, cell, booked, 3);
-  expect(host.ack?.generation).toBe(1);
-  const ahead = await RawHost.upgrade(wrong, await dialTo(fleet, cell, wrong, 4));
-  ahead.hello(await dialTo(fleet, cell, wrong, 4));
-  expect(await ahead.peer.close()).toMatchObject({ code: 4429, reason: 'relay temporarily unavailable' });
-  const right = await connectTo(fleet, cell, wrong, 3);
-
-  const back = await connectTo(fleet, cell, leaver, 4);
-  const behind = await RawHost.upgrade(leaver, await dialTo(fleet, cell, leaver, 3));
-  behind.hello(await dialTo(fleet, cell, leaver, 3));
-  expect(await behind.peer.close()).toMatchObject({ code: 4429 });
-
-  const dial = await dialTo(fleet, cell, stranger, 1);
-  expect(await refusal(RawHost.upgrade(stranger, dial).then(({ peer }) => peer))).toMatchObject({ status: 503 });
-
-  const rebound = await connectTo(fleet, cell, seated, 5, { previous: stays.previous });
-  expect(rebound.ack?.generation).toBe(stays.ack?.generation);
-  expect(await stays.peer.close()).toMatchObject({ code: 4408, reason: 'control rebound' });
-  for (const each of [host, right, back, rebound]) expect(each.peer.isOpen).toBe(true);
-  proxy.restore();
-  for (const each of [host, right, back, rebound]) each.drop();
-});
-
-test('88: a booking is worth nothing once its cell has left reserve mode', async () => {
-  const cell = fleet.cell();
+/** Booked, connected, and written down by the director that booked it. */
+async function seatedBy(epoch: number): Promise<{ identity: HostIdentity; host: RawHost }> {
   const identity = newIdentity();
-  expect(await bookSeats(fleet, cell, [bookingFor(identity, 3)])).toEqual(['ok']);
-  const [row] = await database.query(`select flags_generation from relay.cell where cell_id = 'c1'`);
-  await database.query(`select relay_v1.set_cell_flags('c1', '{"admitMode": "db"}', $1)`, [row?.flags_generation]);
+  expect(await book(fleet, cell(), identity, epoch)).toEqual({ outcome: 'ok' });
+  const host = await dial(identity, epoch);
+  await record(identity, epoch);
+  return { identity, host };
+}
+
+async function record({ userId, relayHostId }: HostIdentity, epoch: number): Promise<void> {
+  const rows = JSON.stringify([{ user_id: userId, relay_host_id: relayHostId, cell_id: 'c1', epoch }]);
+  const recorded = await database.query('select result from relay_v1.record_seats($1)', [rows]);
+  expect(recorded).toEqual([{ result: 'recorded' }]);
+}
+
+/** Phones that all want something of a database that does not answer: more of them than the pool has connections. */
+async function wedge(): Promise<() => void> {
+  proxy.stall();
+  const crowd: RawPhone[] = [];
+  let over = false;
+  const knock = async () => {
+    while (!over) {
+      crowd.push(await RawPhone.knock(cell().origin, veteran.identity.relayHostId, device.resumeToken));
+      await new Promise((resolve) => setTimeout(resolve, 100));
+    }
+  };
+  const knocking = knock();
+  const stranger = newIdentity();
   await until(
-    'the cell in db mode',
-    () => readFull(fleet, cell),
-    ({ admitModeRaw, counts }) => admitModeRaw === 'db' && counts.bookings === 0,
+    'strangers shed',
+    () => refusal(stranger, 1),
+    (seen) => seen instanceof UpgradeRefused,
+    20_000,
   );
-  expect(await bookSeats(fleet, cell, [bookingFor(identity, 3)])).toEqual(['off']);
-  const host = await RawHost.upgrade(identity, await dialTo(fleet, cell, identity, 3));
-  host.hello(await dialTo(fleet, cell, identity, 3));
-  expect(await host.peer.close()).toMatchObject({ code: 4409, reason: 'wrong assignment epoch' });
+  return async () => {
+    over = true;
+    await knocking;
+    proxy.restore();
+    for (const phone of crowd) phone.peer.drop();
+  };
+}
+
+describe('a reserve cell whose database is wedged (88)', () => {
+  test('88 booked hosts connect, at their epoch only; leavers are let back in; strangers are shed; nobody is dropped', async () => {
+    const pair = await connectPair(veteran.host, device.resumeToken);
+    const leaver = await seatedBy(4);
+    const sent = await seatedBy(8);
+    leaver.host.drop();
+    await fleet.advance(31_000);
+    const { recentlyLeft } = await readFull(fleet, cell());
+    expect(recentlyLeft).toMatchObject([{ relayHostId: leaver.identity.relayHostId, epoch: 4, closeCode: 1006 }]);
+    const booked = newIdentity();
+    expect(await book(fleet, cell(), booked, 7)).toEqual({ outcome: 'ok' });
+
+    const recover = await wedge();
+    try {
+      expect(await refusal(newIdentity(), 1)).toMatchObject({ status: 503, headers: { 'retry-after': '2' } });
+      for (const epoch of [6, 8]) {
+        expect(await refusal(booked, epoch)).toMatchObject({ code: 4429, reason: 'relay temporarily unavailable' });
+      }
+      expect((await dial(booked, 7)).ack?.generation).toBe(1);
+      for (const epoch of [3, 5]) expect(await refusal(leaver.identity, epoch)).toMatchObject({ code: 4429 });
+      expect((await dial(leaver.identity, 4)).ack?.generation).toBe(2);
+
+      // Seated hosts, their phones and their rebinds know nothing of it.
+      const grant = { cellUrl: cell().origin, assignmentEpoch: 8, lease: '' };
+      const rebound = await fleet.dial(sent.identity, grant, { previous: sent.host.previous });
+      expect(rebound.ack?.generation).toBe(1);
+      pair.phone.peer.send('still there?');
+      expect((await pair.data.next()).data.toString()).toBe('still there?');
+      expect(veteran.host.peer.isOpen).toBe(true);
+    } finally {
+      await recover();
+    }
+    await record(booked, 7);
+    pair.phone.peer.hangUp();
+    expect(total(await scrape(cell().origin), 'orca_relay_cell_unit_faults')).toBe(0);
+  }, 60_000);
+
+  test('88 what needs the database says so: new phones 4429, commands relay_temporarily_unavailable', async () => {
+    const { host } = await seatedBy(3);
+    const recover = await wedge();
+    try {
+      const phone = await RawPhone.knock(cell().origin, veteran.identity.relayHostId, device.resumeToken);
+      expect(await phone.refused()).toMatchObject({ code: 4429 });
+      const reply = await host.request({
+        type: 'invite-create',
+        reqId: newId('invite'),
+        relayDeviceId: newId('device'),
+      });
+      expect(reply).toMatchObject({ type: 'control-error', code: 'relay_temporarily_unavailable' });
+      expect(host.peer.isOpen).toBe(true);
+    } finally {
+      await recover();
+    }
+    await until(
+      'an invite once the database answers',
+      () => host.request({ type: 'invite-create', reqId: newId('invite'), relayDeviceId: newId('device') }),
+      ({ type }) => type === 'invite-created',
+    );
+  }, 60_000);
+
+  test('88 a stranger is let in by the database once it answers, and a wrong epoch is 4409', async () => {
+    expect(await refusal(newIdentity(), 1)).toMatchObject({ code: 4409, reason: 'wrong assignment epoch' });
+  });
+
+  test('88 leaving reserve mode voids the booking', async () => {
+    const identity = newIdentity();
+    expect(await book(fleet, cell(), identity, 2)).toEqual({ outcome: 'ok' });
+    await toDb(fleet, 'c1');
+    expect((await readFull(fleet, cell())).counts.bookings).toBe(0);
+    expect(await book(fleet, cell(), identity, 2)).toEqual({ outcome: 'off' });
+    expect(await refusal(identity, 2)).toMatchObject({ code: 4409, reason: 'wrong assignment epoch' });
+    expect(fleet.problems()).toEqual([]);
+  });
 });
