@@ -43,6 +43,8 @@ export interface FleetOptions {
   /** Where processes find the database, when it is not the database itself (a proxy). */
   rewriteUrl?: (url: string) => string;
   env?: Record<string, string>;
+  /** Of hosts' tokens that a test asks for without a life of their own. */
+  tokenLifeSeconds?: number;
 }
 
 export interface Node {
@@ -343,7 +345,8 @@ export class Fleet {
   }
 
   token(identity: HostIdentity, options: TokenOptions = {}): Promise<string> {
-    const expiresAt = Math.floor(this.clock.wallNow() / 1000) + (options.lifeSeconds ?? 300);
+    const expiresAt =
+      Math.floor(this.clock.wallNow() / 1000) + (options.lifeSeconds ?? this.#options.tokenLifeSeconds ?? 300);
     return this.issuer.token(identity, { expiresAt, ...options });
   }
 
