@@ -1,6 +1,7 @@
 #!/usr/bin/env node
 import { Argument, Command, InvalidArgumentError, Option } from 'commander';
 import { readVariable } from './config.ts';
+import type { Pools } from './operator/budget-command.ts';
 import { packageVersion } from './package-root.ts';
 import { Problem } from './problem.ts';
 
@@ -14,9 +15,17 @@ function wholeNumber(min: number, max: number): (text: string) => number {
   };
 }
 
+function pools(text: string, before: Pools): Pools {
+  const [, name, pool, peak] = /^([^=]+)=(\d+)(?::(\d+))?$/.exec(text) ?? [];
+  if (name === undefined) throw new InvalidArgumentError('It takes a name and a pool, as in c3=16 or asia=16:12.');
+  return { ...before, [name]: peak === undefined ? Number(pool) : { pool: Number(pool), peak: Number(peak) } };
+}
+
 const EPILOGUE = `
 Configuration is by environment variables (see the README). The database is DATABASE_URL; "up" and "combined"
 bring a Postgres of their own when it is not set, with its data below ORCA_RELAY_DATA_DIR (./data/relay).`;
+
+const DIRECTOR = ['--director <origin>', 'director to ask; without it that of a running "up"'] as const;
 
 /** Commands load what they need when they run: a cell has no use for the terminal tools, nor they for uWebSockets.js. */
 function buildProgram(): Command {
@@ -63,6 +72,19 @@ function buildProgram(): Command {
     .option('--json', 'one JSON object a cell')
     .action(async (options) => (await import('./operator/fleet-command.ts')).runFleet(options, process.env));
   program
+    .command('events')
+    .description('prints what happens as it happens: hosts that come, move and leave, and what operators change')
+    .option('--cell <cell>', 'only what is about this cell')
+    .option('--json', 'one JSON object an event')
+    .option(...DIRECTOR)
+    .action(async (options) => (await import('./operator/events-command.ts')).runEvents(options, process.env));
+  program
+    .command('host <id>')
+    .description('prints where a host is, and who says so: its row, its seats, where it left, moves under way')
+    .option('--json', 'as the director answers')
+    .option(...DIRECTOR)
+    .action(async (id, options) => (await import('./operator/host-command.ts')).runHost(id, options, process.env));
+  program
     .command('drain <cell>')
     .description('tells the process of a cell to let its hosts go, and shows how far it is until the cell is empty')
     .option('--grace <seconds>', 'what a host still holds is cut so long after it was told (60)', wholeNumber(0, 3_600))
@@ -93,6 +115,30 @@ function buildProgram(): Command {
     .action(async (cell, mode, options) =>
       (await import('./operator/mode-command.ts')).runMode(cell, mode, options, process.env),
     );
+  program
+    .command('budget')
+    .description(
+      'adds up the connections to the database: cells as registered, directors, what else shares the server; fails when\n' +
+        'they do not fit while processes are replaced',
+    )
+    .option('--cell-pool <count>', 'pool of a cell', wholeNumber(1, 1_000), 10)
+    .option(
+      '--pool <name=pool[:peak]>',
+      'pool of one cell, or of the cells of a region; with a peak, what those in reserve mode hold of it; may be repeated',
+      pools,
+      {},
+    )
+    .option('--directors <count>', 'how many', wholeNumber(0, 1_000), 2)
+    .option('--director-pool <count>', 'pool of a director', wholeNumber(1, 1_000), 3)
+    .option('--rolling <count>', 'reserve cells that are replaced at once, and count whole', wholeNumber(0, 1_000), 0)
+    .option('--auth <count>', 'connections of what issues tokens', wholeNumber(0, 10_000), 0)
+    .option('--api <count>', 'connections of an API beside the relay', wholeNumber(0, 10_000), 0)
+    .option('--push <count>', 'connections of a push service beside the relay', wholeNumber(0, 10_000), 0)
+    .option('--maintenance <count>', 'connections of people and their tools', wholeNumber(0, 1_000), 5)
+    .option('--reserve <count>', 'connections that stay free', wholeNumber(0, 1_000), 10)
+    .option('--max-connections <count>', 'of another server than this one', wholeNumber(1, 100_000))
+    .option('--json', 'one JSON object')
+    .action(async (options) => (await import('./operator/budget-command.ts')).runBudget(options, process.env));
   program
     .command('migrate')
     .description('brings the schema of DATABASE_URL to this version; run it before the new processes start')

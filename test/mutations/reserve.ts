@@ -54,6 +54,21 @@ const census = [
   ]),
 ];
 
+const budget = [
+  ...inFile(
+    'budget/connection_budget.sql',
+    ['B2 as many as there are is enough', 'v_b.budgeted < v_b.max_connections', 'v_b.budgeted <= v_b.max_connections'],
+    ['B3 a listener is forgotten', ' + connection_budget.listeners_per_director', ''],
+    ['B1 what is replaced is forgotten', 'v_b.directors + v_b.api, ', ''],
+  ),
+  ...inFile(
+    'budget/cell_connections.sql',
+    ['B1 a slot costs nothing', 'max(p.slots) + p_rolling', 'p_rolling'],
+    ['79 the least of mixed values', 'max(p.slots)', 'min(p.slots)'],
+    ['a fenced cell counts', 'where not relay.is_fenced(c.cell_id, p_now)', ''],
+  ),
+];
+
 export const reserve: MutationGroup[] = [
   { about: 'leases for controls admitted from memory', tests: ['reregister.sql'], mutations: reregistration },
   {
@@ -67,6 +82,7 @@ export const reserve: MutationGroup[] = [
   },
   { about: 'phones before the ledger', tests: ['credentials_open.sql'], mutations: phones },
   { about: 'what the ledger records', tests: ['ledger.sql'], mutations: ledger },
+  { about: 'the budget', tests: ['budget.sql'], mutations: budget },
   { about: 'functions of operators on a reserve cell', tests: ['reserve_census.sql'], mutations: census },
   {
     about: 'the claim of a slot, on the cell',

@@ -3,7 +3,7 @@ import { type CliRun, cli, cliEnd } from '../support/cli.ts';
 import { type FreshDatabase, freshDatabase } from '../support/database.ts';
 import { type KnownCell, knownCell } from '../support/director.ts';
 
-/** `orca-relay fleet`, `drain` and `mode` as a script or a person types them, without a terminal. */
+/** `orca-relay fleet`, `drain`, `mode` and `budget` as a script or a person types them, without a terminal. */
 
 let database: FreshDatabase;
 let env: Record<string, string>;
@@ -199,5 +199,53 @@ describe('orca-relay mode', () => {
       1,
       'orca-relay: there is no cell "nowhere"; there are near-1, near-2\n',
     ]);
+  });
+});
+
+describe('orca-relay budget', () => {
+  const fleet = [
+    '--pool',
+    'us-central1=16',
+    '--pool',
+    'near-2=20:12',
+    '--directors',
+    '5',
+    '--auth',
+    '20',
+    '--api',
+    '50',
+  ];
+
+  test('B1, B3: adds up what is registered and what is said, and fails when it does not fit', async () => {
+    const [fits, json, over, bad] = await Promise.all([
+      cliEnd(['budget', ...fleet, '--max-connections', '500'], env),
+      cliEnd(['budget', '--json'], env),
+      cliEnd(['budget', ...fleet, '--max-connections', '200'], env),
+      cliEnd(['budget', '--pool', 'near-2'], env),
+    ]);
+    expect([fits.code, fits.stderr]).toEqual([0, '']);
+    expect(fits.stdout).toBe(
+      [
+        'cells            38',
+        'directors        20',
+        'auth             20',
+        'api              50',
+        'configured      128',
+        'replacements     70  while one kind of process runs twice',
+        'maintenance       5',
+        'operating       203',
+        'usable          490  500 of the server, less 10 in reserve',
+        'spare           287',
+        fits.stdout.trimEnd().split('\n').at(-1),
+        '',
+      ].join('\n'),
+    );
+    expect(fits.stdout).toMatch(/\nin use now {4,}\d+\n$/);
+    expect(JSON.parse(json.stdout)).toMatchObject({ cells: 22, directors: 8, overlap: 16, within_budget: true });
+    expect([over.code, over.stderr]).toEqual([
+      1,
+      'orca-relay: over the budget: 203 connections and 10 in reserve do not stay below 200\n',
+    ]);
+    expect([bad.code, bad.stderr]).toEqual([1, expect.stringContaining('It takes a name and a pool')]);
   });
 });

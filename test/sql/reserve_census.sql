@@ -2,7 +2,7 @@
 -- answers: as for any cell, or by the mode itself; skips: leaves hosts of a reserve cell where they are; refuses: says that
 -- the mode is in the way.
 \ir helpers/fleet.sql
-select plan(59);
+select plan(60);
 
 create function pg_temp.inc(n int default 1) returns uuid language sql as $$ select lpad(n::text, 32, '0')::uuid $$;
 create function pg_temp.h(name text) returns text language sql as $$ select rpad(name, 43, '_') $$;
@@ -82,6 +82,7 @@ insert into census values
 -- operator
 ('schema_version', 'answers', $$ select relay_v1.schema_version() > 0 $$, null, 'true'),
 ('register_cell', 'answers', $$ select relay_v1.register_cell('r', 'https://r', 'r', 100, 1000, 20) $$, 'select c.admit_mode from relay.cell c where c.cell_id = ''r''', 'ok | reserve'),
+('connection_budget', 'answers', $$ select b.cells from relay_v1.connection_budget(listeners_per_cell => 0, cell_pools => '{"r": {"pool": 16, "peak": 12}, "z": 5, "y": 7}') b $$, null, '33'),
 ('set_admission', 'answers', $$ select relay_v1.set_admission('r', 'migration-only') $$, null, 'ok'),
 ('isolate_for_roll', 'answers', $$ select relay_v1.isolate_for_roll('r') $$, 'select concat_ws('' '', r.rule, r.cell_id) from relay_v1.assign(''user'', ''seated'', epoch_floor => 4) r', 'ok | roll-isolated y'),
 ('restore_after_roll', 'answers', $$ select relay_v1.restore_after_roll('r') $$, null, 'cell_not_isolated'),

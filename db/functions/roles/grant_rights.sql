@@ -4,7 +4,7 @@ grant usage on schema relay_v1 to relay_director, relay_cell, relay_operator, re
 
 grant execute on function relay_v1.schema_version, relay_v1.register_cell, relay_v1.explain_assign
   to relay_director, relay_cell, relay_operator, relay_monitor;
-grant execute on function relay_v1.simulate_outage to relay_operator, relay_monitor;
+grant execute on function relay_v1.simulate_outage, relay_v1.connection_budget to relay_operator, relay_monitor;
 grant execute on function relay_v1.assign, relay_v1.resolve, relay_v1.regions, relay_v1.cells, relay_v1.changes_since,
   relay_v1.sweep_leases, relay_v1.sweep_credentials, relay_v1.sweep_changes
   to relay_director;
