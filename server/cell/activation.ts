@@ -4,7 +4,7 @@ import type { Booking } from './book.ts';
 import type { CellCore } from './cell-core.ts';
 import type { ControlSession } from './control-session.ts';
 import type { Hello } from './handshake.ts';
-import { groundOf, type Shown } from './hello-ground.ts';
+import { groundOf, isOutranked, type Shown } from './hello-ground.ts';
 import type { PeerSocket } from './peer-socket.ts';
 import { hostKey } from './seats.ts';
 
@@ -91,7 +91,7 @@ function isNobodys(outcome: Activated, base: ControlSession | null): boolean {
 /** Checked before the database is asked and again after: a great deal can happen meanwhile. */
 function refusalOf(core: CellCore, { base, frame }: Hello, session: ControlSession): CloseReason | null {
   if (core.closing() || core.drain.ordered) return 'relay draining';
-  if (core.seats.hasLeft(session.host, frame.assignmentEpoch)) return 'assignment changed during host proof';
+  if (isOutranked(core, session.host, frame.assignmentEpoch)) return 'assignment changed during host proof';
   if (base === null) return null;
   const continues = core.seats.of(session.host) === base && base.rebindable(frame.controlResumeSecret);
   return continues ? null : 'control activation superseded';

@@ -10,7 +10,8 @@ export function openBook(clock: Clock, coreOf: () => CellCore, units: Units, cei
     clock,
     units,
     ceiling,
-    mode: () => coreOf().modes.raw,
+    // A process that Postgres has not heard lets nobody in, so it promises nothing.
+    mode: () => (coreOf().admitted() ? coreOf().modes.raw : 'db'),
     draining: () => coreOf().closing() || coreOf().drain.ordered,
     intakePerSec: () => coreOf().modes.flags.intakePerSec ?? LIMITS.defaultIntakePerSec,
     seatedEpoch: (host) => {

@@ -60,17 +60,25 @@ export interface Shown {
 /** On what a host stands here now, by a mode that was read for it. */
 export function groundOf(core: CellCore, host: HostName, mode: AdmitMode, shown: Shown): HelloGround {
   const { epoch, booking, ticket } = shown;
-  const seat = core.seats.of(host);
   return helloGround({
     mode,
     epoch,
     booked: booking !== null && core.book.honours(booking),
-    outranked: core.seats.hasLeft(host, epoch) || (seat?.epoch ?? 0) > epoch,
-    seat,
+    outranked: isOutranked(core, host, epoch),
+    seat: core.seats.of(host),
     leaver: core.seatLog.leaver(host),
     ticket,
     shedding: isOverloaded(core.db),
   });
+}
+
+/**
+ * Whether a later epoch of the host is known to be its own. Where seats are taken from memory the database may not know it
+ * yet: the row trails the seat, and names the one before.
+ */
+export function isOutranked(core: CellCore, host: HostName, epoch: number): boolean {
+  if (core.seats.hasLeft(host, epoch)) return true;
+  return core.modes.effective === 'reserve' && (core.seats.of(host)?.epoch ?? 0) > epoch;
 }
 
 /** Whether a host that asks for a socket may turn out, at its hello, to need no database: then it is not shed. */

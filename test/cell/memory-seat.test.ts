@@ -284,20 +284,24 @@ describe('88: a host that comes back', () => {
     expect(isExpected(core, host)).toBe(false);
   });
 
-  it('never takes a seat at a lower epoch than the one it has', async () => {
-    const host = newHost();
-    book(host, 3);
-    const old = arrive(host, 3);
-    await giveRow(host, 5);
-    toMode('db', 2);
-    const newer = arrive(host, 5);
-    await prove(newer);
-    toMode('reserve', 3);
-    book({ ...host, userId: 'another' }, 3);
-    await prove(old);
-    expect(old.socket.closed).toMatchObject({ code: CLOSE.WRONG_CELL });
-    expect(core.seats.of(host)).toBe(newer.session);
-  });
+  it.each(['reserve', 'leaving'])(
+    'never takes a seat below the one it has by a row that trails (%s)',
+    async (state) => {
+      const host = newHost();
+      await giveRow(host, 3);
+      const old = arrive(host, 3);
+      const newer = await seatBooked(host, 4);
+      if (state === 'leaving') {
+        toMode('db', 2);
+        core.modes.reregistration.stop();
+      }
+      await prove(old);
+      expect(old.socket.closed).toMatchObject({ code: CLOSE.WRONG_CELL });
+      expect(core.seats.of(host)).toBe(newer.session);
+      await core.background.idle();
+      expect(await leasesOf(host)).toEqual([]);
+    },
+  );
 });
 
 describe('the change log and a seat from memory', () => {
