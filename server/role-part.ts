@@ -27,6 +27,8 @@ export interface ReadinessReport {
   accepting: boolean;
   /** Whether the keys of relay tokens can be had; absent where no key server is configured. */
   jwks?: DependencyState;
+  /** The part goes by what it has itself: that others are away costs it a host at the door, not its name. */
+  local?: boolean;
 }
 
 /** A director or a cell inside a process; the combined role runs both on one origin. */

@@ -168,12 +168,15 @@ function registerCommon(app: App, context: RoleContext, parts: RolePart[], state
 }
 
 async function askParts(context: RoleContext, parts: RolePart[]) {
-  const [sql, ...reports] = await Promise.all([askDatabase(context.db), ...parts.map((part) => part.readiness())]);
-  const dependencies: Partial<Record<Dependency, DependencyState>> = { sql };
+  const asked = askDatabase(context.db);
+  const reports = await Promise.all(parts.map((part) => part.readiness()));
+  const accepting = reports.every((report) => report.accepting);
+  if (reports.every(({ local }) => local)) return { accepting, dependencies: {} };
+  const dependencies: Partial<Record<Dependency, DependencyState>> = { sql: await asked };
   for (const { jwks } of reports) {
     if (jwks !== undefined && dependencies.jwks?.ok !== false) dependencies.jwks = jwks;
   }
-  return { accepting: reports.every(({ accepting }) => accepting), dependencies };
+  return { accepting, dependencies };
 }
 
 async function askDatabase(db: Database): Promise<DependencyState> {

@@ -104,6 +104,9 @@ class Cell implements RolePart {
 
   async readiness(): Promise<ReadinessReport> {
     const accepting = !this.#closing && this.#heartbeat.heard;
+    if (this.#core.modes.flags.readinessLocal) {
+      return { accepting: accepting && this.#core.tokens.keysLoaded(), local: true };
+    }
     if (this.#context.config.auth === null) return { accepting };
     return { accepting, jwks: await this.#core.tokens.ready() };
   }
