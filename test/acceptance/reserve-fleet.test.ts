@@ -1,8 +1,10 @@
+import pg from 'pg';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { demote } from './support/booking.ts';
 import { Fleet, type Node, type Seated } from './support/fleet.ts';
 import { type HostIdentity, newIdentity } from './support/identity.ts';
 import { askAssign, askResolve, connectPair, type Grant, installDevice } from './support/parts.ts';
+import { RawPhone } from './support/raw-phone.ts';
 import { toReserve } from './support/reserve-mode.ts';
 import { scrape, total } from './support/scrape.ts';
 import { readFull } from './support/seat-feed.ts';
@@ -63,6 +65,22 @@ async function again(identity: HostIdentity): Promise<Grant> {
   return asked.body as unknown as Grant;
 }
 
+async function operate(call: string, values: string[]): Promise<void> {
+  expect(await fleet.database.query(`select ${call} as answer`, values)).toEqual([{ answer: 'ok' }]);
+}
+
+/** It has read its flags, and the director has read its feed since. */
+async function inReserveAgain(cell: Node): Promise<void> {
+  await until(
+    `${cell.id} in reserve mode again`,
+    () => readFull(fleet, cell),
+    ({ admitModeRaw }) => admitModeRaw === 'reserve',
+  );
+  const read = () => scrape(cell.origin).then((samples) => total(samples, 'orca_relay_seat_feed_pages_total'));
+  const before = await read();
+  await until('the director to see it', read, (pages) => pages >= before + 2);
+}
+
 async function seatIn(cell: Node, { relayHostId }: HostIdentity) {
   return (await readFull(fleet, cell)).full.find((seat) => seat.relayHostId === relayHostId);
 }
@@ -94,6 +112,7 @@ describe('a fleet in reserve mode (89)', () => {
     await cell.stop();
     await cell.start();
     await fleet.heard([cell]);
+    await inReserveAgain(cell);
     const before = await steps('rebook');
     const back = await until(
       'the same place',
@@ -123,5 +142,41 @@ describe('a fleet in reserve mode (89)', () => {
     await fleet.dial(identity, anew);
     await recorded(identity, fleet.cellAt(anew.cellUrl), anew.assignmentEpoch);
     await expect(fleet.dial(identity, grant)).rejects.toThrow(/4409/);
+  });
+
+  test('F7, F8 while its row trails the seat, phones are sent to the seat, let in there, and to nowhere else', async () => {
+    const { identity, grant, host, cell, other } = await seatAndRecord();
+    const device = await installDevice(host);
+    await operate('relay_v1.set_admission($1, $2)', [cell.id, 'migration-only']);
+    const locked = new pg.Client({ connectionString: fleet.database.url });
+    await locked.connect();
+    await locked.query('begin');
+    await locked.query('select from relay.assignment where relay_host_id = $1 for update', [identity.relayHostId]);
+    try {
+      host.drop();
+      const moved = await until(
+        'booked on the other cell',
+        () => again(identity),
+        ({ cellUrl }) => cellUrl === other.origin,
+      );
+      expect(moved.assignmentEpoch).toBeGreaterThan(grant.assignmentEpoch);
+      const there = await fleet.dial(identity, moved);
+      await until(
+        'the map to have it',
+        () => askResolve(fleet.director.origin, identity.relayHostId, device.resumeToken),
+        ({ status, body }) => status === 200 && body.cellUrl === other.origin,
+      );
+      const pair = await connectPair(there, device.resumeToken);
+      pair.phone.peer.hangUp();
+      const stale = await RawPhone.knock(cell.origin, identity.relayHostId, device.resumeToken);
+      // The old seat was given up as soon as the new one was booked.
+      expect((await stale.refused()).code).toBe(4503);
+      expect(await rowOf(identity)).toEqual({ cell_id: cell.id, epoch: grant.assignmentEpoch });
+      await locked.query('rollback');
+      await recorded(identity, other, moved.assignmentEpoch);
+    } finally {
+      await locked.end();
+      await operate('relay_v1.set_admission($1, $2)', [cell.id, 'general']);
+    }
   });
 });
