@@ -395,12 +395,16 @@ describe('demotion (reserve-mode 1.2)', () => {
     expect(core.seats.of(host)).toBe(arrived.session);
   });
 
-  it('makes way for a booking here, at a higher epoch', async () => {
+  it('counts for nothing in the book (87), and makes way for a booking here at a higher epoch', async () => {
     const host = newHost();
     const arrived = await seatBooked(host, 3);
     expect(book(host, 3)).toEqual({ outcome: 'seated-newer', epoch: 3 });
     demote(host, arrived);
+    const before = core.units.reserved;
+    expect(book(host, 3, { sticky: true })).toEqual({ outcome: 'ok' });
+    expect(core.units.reserved).toBe(before + 1);
     expect(book(host, 4)).toEqual({ outcome: 'ok' });
+    expect(core.units.reserved).toBe(before + 1);
     const next = arrive(host, 4);
     await prove(next);
     expect(core.seats.of(host)).toBe(next.session);
