@@ -173,11 +173,17 @@ function refuseUnknownCommand(program: Command, word: string | undefined): void 
   throw new Problem(`there is no command "${word}": see orca-relay --help`);
 }
 
+/** One host id in 64 begins with a dash, and is no option for that. */
+function afterOptions(argv: readonly string[]): string[] {
+  const id = argv[2] === 'host' ? argv.findIndex((word) => /^-[\w-]{15}$/.test(word)) : -1;
+  return id === -1 ? [...argv] : [...argv.toSpliced(id, 1), '--', argv[id] as string];
+}
+
 async function main(): Promise<void> {
   try {
     const program = buildProgram();
     refuseUnknownCommand(program, process.argv[2]);
-    await program.parseAsync();
+    await program.parseAsync(afterOptions(process.argv));
   } catch (error) {
     const known = error instanceof Problem || (error as Error).name === 'ListenError';
     process.stderr.write(`orca-relay: ${known ? (error as Error).message : (error as Error).stack}\n`);
