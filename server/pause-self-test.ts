@@ -6,7 +6,7 @@ const MESSAGES = 64;
 const MESSAGE_BYTES = 4_096;
 /** Loopback delivers in microseconds; a socket that is still silent after this long is paused. */
 const SILENCE_MS = 50;
-const TIMEOUT_MS = 2_000;
+const TIMEOUT_MS = 5_000;
 
 export interface PauseFunctions {
   pause(this: Socket): void;

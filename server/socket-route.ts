@@ -102,13 +102,19 @@ export function socketRoute<State>(app: App, pattern: string, kind: SocketKind, 
 
 const openSockets = new Set<Socket>();
 
+/** The socket that lends its cork to late upgrades: the oldest there is. */
+export function corkLender(): Socket | undefined {
+  return openSockets.values().next().value;
+}
+
 /**
  * Runs a late upgrade. `res.cork` tells an upgraded socket from a response by its address alone: one that the upgrade left
  * where it was is looked at as a response still, and now and then closed (1006) for it. While another socket holds the cork,
  * the same call runs the upgrade and looks at nothing afterwards. Without any cork the library complains on stderr.
+ * A process with late upgrades keeps a socket for it (`cork-lender.ts`).
  */
 function borrowCork(res: HttpResponse, upgradeNow: () => void): void {
-  const lender = openSockets.values().next().value;
+  const lender = corkLender();
   if (lender === undefined) res.cork(upgradeNow);
   else lender.cork(() => res.cork(upgradeNow));
 }

@@ -1,6 +1,7 @@
 import { randomUUID } from 'node:crypto';
 import { LIMITS } from '../../contract/index.ts';
 import { type ChangeStream, openChangeStream } from '../change-stream.ts';
+import { type CorkLender, openCorkLender } from '../cork-lender.ts';
 import { PreAuth } from '../pre-auth.ts';
 import type { ReadinessReport, RoleContext, RolePart } from '../role-part.ts';
 import { cellAudience, verifyServiceToken } from '../service-token.ts';
@@ -54,6 +55,7 @@ class Cell implements RolePart {
   readonly #units: Units;
   #splicer: Splicer | null = null;
   #changes: ChangeStream | null = null;
+  #lender: CorkLender | null = null;
   #closing = false;
 
   constructor(context: RoleContext) {
@@ -80,6 +82,8 @@ class Cell implements RolePart {
 
   async start(): Promise<void> {
     const { config, db, log, metrics, clock, peerTime } = this.#context;
+    this.#lender = await openCorkLender();
+    if (this.#lender === null) log.warn({ event: 'orca_relay_cork_lender_unavailable' });
     const pausing = config.splicePause && (await selfTestPause());
     if (config.splicePause && !pausing) log.warn({ event: 'orca_relay_pausing_unavailable' });
     this.#splicer = new Splicer({ clock: peerTime, metrics, pausing });
@@ -146,6 +150,7 @@ class Cell implements RolePart {
     await Promise.race([settled, new Promise<void>((resolve) => clock.setTimeout(resolve, STOP_MS))]);
     this.#core.leases.stop();
     this.#splicer?.stop();
+    this.#lender?.close();
   }
 
   /** Resolves with the last socket; each is gone within the second that a close may take. */
