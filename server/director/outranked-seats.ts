@@ -26,7 +26,9 @@ export function whenRowIsAhead({ clock, demotions, ledger, memory, seats }: Outr
     const held = seats.seats(host).find(({ cellId, epoch }) => cellId === seat.cellId && epoch === seat.epoch);
     if (held === undefined) return;
     void demotions.demote(host, held, 'behind-row', row).then((outcome) => {
-      if (isUnsettled(outcome)) clock.setTimeout(() => ledger().add(host, seat), LIMITS.bookingTimeoutMs);
+      // `not-seated`: it has left, or has another socket by now, and the next poll says which.
+      const again = isUnsettled(outcome) || outcome === 'not-seated';
+      if (again) clock.setTimeout(() => ledger().add(host, seat), LIMITS.bookingTimeoutMs);
     });
   };
 }
