@@ -102,7 +102,7 @@ function buildProgram(): Command {
   program
     .command('mode')
     .description(
-      'takes a cell to reserve mode, back to db, or (rearm) through db to reserve after it tripped; shows each step, and may\n' +
+      'takes a cell to reserve mode, back to db, or (rearm) through db to reserve after it tripped; shows each step, and may ' +
         'be interrupted and run again',
     )
     .argument('<cell>')
@@ -118,7 +118,7 @@ function buildProgram(): Command {
   program
     .command('budget')
     .description(
-      'adds up the connections to the database: cells as registered, directors, what else shares the server; fails when\n' +
+      'adds up the connections to the database: cells as registered, directors, what else shares the server; fails when ' +
         'they do not fit while processes are replaced',
     )
     .option('--cell-pool <count>', 'pool of a cell', wholeNumber(1, 1_000), 10)
