@@ -1,4 +1,5 @@
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { signAssignmentLease } from '../../server/tokens.ts';
 import { book, demote } from './support/booking.ts';
 import { Fleet, type Node } from './support/fleet.ts';
 import { type HostIdentity, newIdentity } from './support/identity.ts';
@@ -11,14 +12,15 @@ import { directorToken, readFull, readSince } from './support/seat-feed.ts';
 import { until } from './support/wait.ts';
 
 let fleet: Fleet;
-/** A reserve cell with room for four sockets, one in db mode, and a director that books nothing. */
+/** Reserve cells (the third has room for four sockets), the second in db mode, and a director that books nothing. */
 beforeAll(async () => {
   fleet = await Fleet.start({
-    cells: [{}, {}, { limit: { hardCap: 104, unobservedBound: 0 } }],
+    cells: [{}, {}, { limit: { hardCap: 104, unobservedBound: 0 } }, {}],
     env: { ORCA_RELAY_RESERVE_PLACEMENT: 'off' },
   });
   await toReserve(fleet, 'c1');
   await toReserve(fleet, 'c3');
+  await toReserve(fleet, 'c4', { ticketCheck: 'enforce' });
 });
 afterAll(() => fleet?.stop());
 
@@ -171,6 +173,29 @@ describe('87: bookings between sockets', () => {
     pair.data.send('through');
     expect((await pair.phone.peer.next()).data.toString()).toBe('through');
     host.drop();
+  });
+});
+
+describe('a cell that lets hosts in by the lease they show', () => {
+  const leaseFor = ({ userId, relayHostId }: HostIdentity, cell: Node, epoch: number) => {
+    const seat = { userId, relayHostId, cellId: cell.id, cellUrl: cell.origin, epoch };
+    return signAssignmentLease(fleet.signingKey, fleet.director.origin, seat, fleet.clock);
+  };
+
+  test('takes one that names it, the host and the epoch, with no booking and no row; elsewhere it is only looked at', async () => {
+    const [here, there] = [fleet.cell(3), fleet.cell(0)];
+    const identity = newIdentity();
+    const show = async (cell: Node, lease: string) =>
+      dial(cell, identity, 3, { headers: { 'x-orca-relay-assignment-lease': lease } }).then(
+        () => 'seated',
+        (error) => String(error),
+      );
+    for (const lease of ['', 'x', await leaseFor(identity, here, 4), await leaseFor(newIdentity(), here, 3)]) {
+      expect(await show(here, lease)).toContain('4409');
+    }
+    expect(await show(there, await leaseFor(identity, there, 3))).toContain('4409');
+    expect(await show(here, await leaseFor(identity, here, 3))).toBe('seated');
+    expect(await fleet.leases(identity)).toEqual([]);
   });
 });
 
