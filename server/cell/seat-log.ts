@@ -33,8 +33,11 @@ interface Entry {
   readonly epoch: number;
   readonly generation: number;
   readonly at: number;
+  /** With a join. */
   readonly state: SeatState | undefined;
+  /** With a leave. */
   readonly closeCode: number | undefined;
+  /** With a booking, and the join that used it. */
   readonly reservedBy: string | undefined;
 }
 
