@@ -2,7 +2,7 @@ import { type DatabaseError, toDatabaseError } from './database-errors.ts';
 import { redactText } from './log.ts';
 
 /** What `relay_v1.schema_version()` of this package answers. It rises with every change that a running process must wait for. */
-export const SCHEMA_VERSION = 2;
+export const SCHEMA_VERSION = 3;
 
 export type Query = (text: string) => Promise<Record<string, unknown>[]>;
 

@@ -1,6 +1,6 @@
 -- host_row: what Postgres knows of a host (F7).
 \ir helpers/fleet.sql
-select plan(12);
+select plan(13);
 
 select test_clock.freeze('2030-01-01 00:00:00+00');
 select relay_v1.register_cell(n, 'https://' || n, 'region-' || n, 100), pg_temp.beat(n) from unnest(array['x', 'y']) n;
@@ -37,5 +37,6 @@ begin
   for v_line in execute 'explain ' || query loop v_all := v_all || v_line; end loop;
   return v_all;
 end $$;
-select ok(pg_temp.plan_of($$ select r.* from relay.assignment a, relay.describe_host(a) r where a.user_id = 'user' and a.relay_host_id = 'h' $$) like '%assignment_pkey%', 'a host is read by its primary key');
+select ok(pg_temp.plan_of($$ select r.* from relay.assignment a, relay.describe_host(a) r where a.user_id = 'user' and a.relay_host_id = 'h' $$) like '%Index%assignment%', 'a host is read by an index');
+select ok(pg_temp.plan_of($$ select r.* from relay.assignment a, relay.describe_host(a) r where a.relay_host_id = 'h' $$) like '%assignment_relay_host_id_idx%', 'without the account, too');
 select * from finish();
