@@ -129,15 +129,13 @@ export class AdmitModes {
     // It speaks again when it has asked for its slot anew.
     if (state === 'lapsed' || state === 'reclaiming') return null;
     const tripped = state === 'tripped';
+    if (!this.#saidReserve) return null;
     const unleased = this.#mode === 'reserve' ? null : this.#coreOf().leases.unleased().length;
     if (this.#flags.admitMode === 'reserve') {
       return { mode: tripped ? 'db' : 'reserve', unleased, refreshed: true, tripped };
     }
-    if (!this.#saidReserve) return null;
-    // Progress while there is any, and at last that it is over.
-    return this.#mode === 'db'
-      ? { mode: 'db', unleased: 0, refreshed: false, tripped }
-      : { mode: 'reserve', unleased, refreshed: false, tripped };
+    // How far it has come, and at last that it is over.
+    return { mode: this.effective, unleased, refreshed: false, tripped };
   }
 
   #fire(event: ModeEvent): void {

@@ -48,7 +48,7 @@ export class DeadMan {
     return this.#state;
   }
 
-  /** Whether a director that books seats was heard within the window. */
+  /** Whether no director that books seats was heard for longer than the window. */
   get silent(): boolean {
     return this.silentMs > this.#windowMs;
   }

@@ -1,4 +1,5 @@
 import { LIMITS } from '../../contract/index.ts';
+import type { Clock } from '../clock.ts';
 import { DatabaseError } from '../database.ts';
 import type { AdmitMode } from '../sql-interface.ts';
 import { type CellCore, callerOf } from './cell-core.ts';
@@ -40,8 +41,18 @@ export function decideRowWrite({ wish, known, ageMs, writing, waiters }: RowFact
   const { mode, unleased, refreshed, tripped } = wish;
   const changed = known?.mode !== mode || known.unleased !== unleased;
   const due = changed || (refreshed && ageMs >= REFRESH_MS);
-  const mayWait = waiters > 0 && !(tripped && ageMs >= FORCED_REFRESH_MS);
-  return due && !mayWait ? { mode, unleased } : null;
+  const yields = waiters > 0 && !(tripped && ageMs >= FORCED_REFRESH_MS);
+  return due && !yields ? { mode, unleased } : null;
+}
+
+/** While a machine is suspended its monotonic clock stands, and the database's does not: the later of two counts. */
+interface Instant {
+  monotonic: number;
+  wall: number;
+}
+
+function instantOf(clock: Clock): Instant {
+  return { monotonic: clock.now(), wall: clock.wallNow() };
 }
 
 export type ClaimAnswer = 'granted' | 'full' | 'busy' | 'stale_cell_incarnation' | 'unanswered';
@@ -55,7 +66,7 @@ export class EffectiveRow {
   #known: RowText | null = null;
   #settled = true;
   /** When the last write that was acknowledged was sent; that it was written later errs on the safe side. */
-  #acknowledgedAt: number | undefined;
+  #acknowledgedAt: Instant | undefined;
   #writing = false;
   #failureLoggedAt = Number.NEGATIVE_INFINITY;
 
@@ -75,9 +86,10 @@ export class EffectiveRow {
 
   /** Since the last write that was acknowledged, or since the first look at the row. */
   get ageMs(): number {
-    const now = this.#coreOf().clock.now();
+    const now = instantOf(this.#coreOf().clock);
     this.#acknowledgedAt ??= now;
-    return now - this.#acknowledgedAt;
+    const since = this.#acknowledgedAt;
+    return Math.max(now.monotonic - since.monotonic, now.wall - since.wall);
   }
 
   /** Writes if it is time to. Nobody waits for it, and it never throws. */
@@ -103,7 +115,7 @@ export class EffectiveRow {
     params: F extends 'claim_trip_slot' ? { slots: number } : RowText,
   ): Promise<'ok' | Exclude<ClaimAnswer, 'granted'>> {
     const core = this.#coreOf();
-    const askedAt = core.clock.now();
+    const askedAt = instantOf(core.clock);
     this.#writing = true;
     try {
       const answer = await core.db.call(fn, { ...callerOf(core), ...params } as never);

@@ -12,10 +12,23 @@ import { addReserveCells, beHeard, pass, quiet, saysMode, seatFromMemory } from 
 const WINDOW_S = Math.floor(tripWindowMs('c1') / 1_000) + 1;
 const MAX_RETRY_S = 36;
 
+/** Of a machine that can be put to sleep: the time of the world goes on, and its own stands. */
+class SuspendedClock extends HandClock {
+  #slept = 0;
+
+  override wallNow(): number {
+    return super.wallNow() + this.#slept;
+  }
+
+  suspend(ms: number): void {
+    this.#slept += ms;
+  }
+}
+
 let database: FreshDatabase;
 let proxy: TcpProxy;
 let core: TestCore;
-let clock: HandClock;
+let clock: SuspendedClock;
 let holder: pg.Client;
 
 beforeAll(async () => {
@@ -29,7 +42,7 @@ afterAll(async () => {
   await database.drop();
 });
 beforeEach(async () => {
-  clock = new HandClock();
+  clock = new SuspendedClock();
   core = startCore(proxy.through(database.urlFor('relay_cell')), clock);
   await database.query('delete from relay.cell_effective_mode');
   await beHeard(database, 'c1', core.identity.incarnation);
@@ -50,6 +63,10 @@ const flags = async (generation: number, deadManTripSlots?: number, admitMode = 
   const slots = deadManTripSlots === undefined ? {} : { deadManTripSlots };
   core.modes.follow({ flags_generation: generation, flags: { admitMode, ...slots } });
   await quiet(core);
+};
+const stands = () => {
+  const { raw, effective, generation, trip, row } = core.modes;
+  return { raw, effective, generation, state: trip.state, silent: trip.silent, writing: row.writing };
 };
 const second = (seconds = 1, each = () => {}) => pass(core, clock, seconds, each);
 const row = async () => {
@@ -106,7 +123,7 @@ describe('silence, with no number of slots', () => {
     expect(core.modes.raw).toBe('db');
     expect(tripped()).toHaveLength(1);
     await flags(2);
-    expect(core.modes).toMatchObject({ raw: 'reserve', effective: 'reserve' });
+    expect(stands()).toMatchObject({ raw: 'reserve', effective: 'reserve' });
     expect(await row()).toBe('reserve');
     await second(WINDOW_S + 1);
     expect(tripped()).toHaveLength(2);
@@ -161,7 +178,7 @@ describe('silence, with trip slots', () => {
     await flags(1, 0);
     const host = await seatFromMemory(core, database);
     await second(1_800);
-    expect(core.modes).toMatchObject({ raw: 'reserve', trip: { state: 'held' } });
+    expect(stands()).toMatchObject({ raw: 'reserve', state: 'held' });
     expect(held()).toHaveLength(1);
     expect(await claims()).toBe(0);
     expect(await row()).toBe('reserve');
@@ -184,7 +201,7 @@ describe('silence, with trip slots', () => {
     await holder.query('commit');
     await quiet(core);
     expect(await claims('late')).toBe(1);
-    expect(core.modes).toMatchObject({ raw: 'reserve', trip: { state: 'armed' } });
+    expect(stands()).toMatchObject({ raw: 'reserve', state: 'armed' });
     expect(await row()).toBe('reserve');
     expect(tripped()).toEqual([]);
   });
@@ -195,7 +212,7 @@ describe('silence, with trip slots', () => {
     await holder.query('commit');
     await quiet(core);
     expect(await claims('late')).toBe(1);
-    expect(core.modes).toMatchObject({ raw: 'reserve', generation: 2, trip: { state: 'armed' } });
+    expect(stands()).toMatchObject({ raw: 'reserve', generation: 2, state: 'armed' });
     expect(await row()).toBe('reserve');
     await second(WINDOW_S - 1);
     expect(core.modes.raw).toBe('reserve');
@@ -207,7 +224,7 @@ describe('silence, with trip slots', () => {
     await holder.query('commit');
     await quiet(core);
     await second(60);
-    expect(core.modes).toMatchObject({ raw: 'db', effective: 'db', trip: { state: 'off' } });
+    expect(stands()).toMatchObject({ raw: 'db', effective: 'db', state: 'off' });
     expect(await row()).toBe('db');
     expect(tripped()).toEqual([]);
     expect(await claims()).toBe(1);
@@ -218,7 +235,7 @@ describe('silence, with trip slots', () => {
     await second(WINDOW_S - 16);
     await holdRow();
     for (let s = 0; s < 20; s += 1) clock.advance(1_000);
-    expect(core.modes).toMatchObject({ row: { writing: true }, trip: { state: 'armed', silent: true } });
+    expect(stands()).toMatchObject({ writing: true, state: 'armed', silent: true });
     await holder.query('commit');
     await quiet(core);
     expect(await claims()).toBe(0);
@@ -254,7 +271,7 @@ describe('silence, with trip slots', () => {
       (waiters) => waiters === 1,
     );
     for (let s = 0; s < 60; s += 1) clock.advance(1_000);
-    expect(core.modes).toMatchObject({ raw: 'reserve', trip: { state: 'armed' }, row: { writing: false } });
+    expect(stands()).toMatchObject({ raw: 'reserve', state: 'armed', writing: false });
     await holder.query('select pg_advisory_unlock(69)');
     await Promise.all(busy);
     await second();
@@ -290,7 +307,7 @@ describe('silence, with trip slots', () => {
     await until('a slot that was won', row, (mode) => mode === 'db');
     proxy.cut();
     await quiet(core);
-    expect(core.modes).toMatchObject({ raw: 'reserve', trip: { state: 'held' } });
+    expect(stands()).toMatchObject({ raw: 'reserve', state: 'held' });
     expect(held()).toMatchObject([{ reason: 'unanswered' }]);
     proxy.open();
     await second(2);
@@ -307,7 +324,7 @@ describe('silence, with trip slots', () => {
     proxy.refuse();
     await second(542);
     expect(core.modes.trip.state).toBe('held');
-    expect(core.modes).toMatchObject({ raw: 'reserve', effective: 'reserve' });
+    expect(stands()).toMatchObject({ raw: 'reserve', effective: 'reserve' });
     expect(logged('orca_relay_cell_trip_slot_lapsed')).toHaveLength(1);
     await saysMode(database, 'c2', 'db');
     proxy.open();
@@ -333,8 +350,20 @@ describe('silence, with trip slots', () => {
     await second(2, () => core.modes.contact());
     expect(logged('orca_relay_cell_trip_slot_lapsed')).toHaveLength(1);
     expect(await claims('granted')).toBe(2);
-    expect(core.modes).toMatchObject({ raw: 'db', trip: { state: 'tripped' } });
+    expect(stands()).toMatchObject({ raw: 'db', state: 'tripped' });
     expect(tripped()).toHaveLength(1);
+  });
+
+  it('P7: asks for its slot anew after its machine was suspended, which its own clock does not show', async () => {
+    await flags(1, 1);
+    await second(WINDOW_S);
+    expect(core.modes.trip.state).toBe('tripped');
+    await saysMode(database, 'c2', 'db');
+    clock.suspend(11 * 60_000);
+    await second(2);
+    expect(stands()).toMatchObject({ raw: 'reserve', state: 'held' });
+    await second();
+    expect(await row()).toBe('reserve');
   });
 
   it('leaves the cell to the process that took it over', async () => {
@@ -384,7 +413,7 @@ describe('the row of the cell', () => {
     await holder.query('select from relay.assignment where user_id = $1 for update', [host.session.host.userId]);
     core.modes.follow({ flags_generation: 2, flags: { admitMode: 'db' } });
     await second(5);
-    expect(core.modes).toMatchObject({ raw: 'db', effective: 'reserve' });
+    expect(stands()).toMatchObject({ raw: 'db', effective: 'reserve' });
     expect(await row()).toBe('reserve');
     expect(await unleased()).toBe(1);
     await holder.query('commit');
