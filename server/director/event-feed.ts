@@ -109,7 +109,8 @@ export class EventFeed {
     this.#arms.note(event);
     const { type, cellId } = event;
     if (type === 'unavailable') {
-      const { reason, lastGoodAt, retainedForMs } = event;
+      const { reason, retainedForMs } = event;
+      const lastGoodAt = event.lastGoodAt === null ? null : Math.round(event.lastGoodAt);
       this.#tellAll(this.#readers, 'cell_unavailable', { cellId, reason, lastGoodAt, retainedForMs });
     } else this.#tellAll(this.#readers, type === 'open' ? 'cell_open' : 'cell_gap', { cellId });
   }

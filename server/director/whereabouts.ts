@@ -45,7 +45,7 @@ export function registerWhereabouts(app: App, { context, ...parts }: Whereabouts
     return {
       v: 1,
       relayHostId,
-      at: clock.wallNow(),
+      at: Math.round(clock.wallNow()),
       store: 'rows' in read ? { ok: true } : { ok: false, reason: read.failed },
       mapComplete: parts.seats.complete(),
       accounts: accountsOf(relayHostId, read, parts),
