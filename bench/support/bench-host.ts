@@ -53,7 +53,7 @@ async function post<T>(url: string, bearer: string, body: unknown): Promise<T> {
   }
 }
 
-export async function placeHost(relay: RealRelay): Promise<Placed> {
+export async function placeHost(relay: Pick<RealRelay, 'origin' | 'selfHostedKey'>): Promise<Placed> {
   const keys = newHostKeys();
   const names = hostNames(keys);
   const { relayToken } = await post<{ relayToken: string }>(

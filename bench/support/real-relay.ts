@@ -4,6 +4,7 @@ import { rm } from 'node:fs/promises';
 import path from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { temporaryDataDir } from '../../server/dev/postgres.ts';
+import { readSamples } from './samples.ts';
 import type { ServerProcess } from './server-process.ts';
 
 const SELF_HOSTED_KEY = 'bench-bench-bench-bench-bench-bench';
@@ -51,7 +52,7 @@ export async function startRealRelay(hardCap: number): Promise<RealRelay> {
     { listening: { origin: string; port: number } },
   ];
   const { origin, port } = listening;
-  const metrics = async () => readMetrics(await (await fetch(`${origin}/metrics`)).text());
+  const metrics = () => readSamples(origin);
   for (let i = 0; i < HEARD_TRIES; i++) {
     if ((await metrics()).get('orca_relay_heartbeats_total{answer="ok"}')) break;
     await sleep(100);
@@ -76,15 +77,4 @@ export async function startRealRelay(hardCap: number): Promise<RealRelay> {
       await rm(dataDir, { recursive: true, force: true });
     },
   };
-}
-
-/** By name and labels, as written. */
-function readMetrics(text: string): Map<string, number> {
-  const lines = text.split('\n').filter((line) => line !== '' && !line.startsWith('#'));
-  return new Map(
-    lines.map((line) => {
-      const at = line.lastIndexOf(' ');
-      return [line.slice(0, at), Number(line.slice(at + 1))];
-    }),
-  );
 }

@@ -15,13 +15,13 @@ import type { HostName } from './seat-view.ts';
  */
 
 const FLUSH_MS = 250;
-const CALL_TIMEOUT_MS = 3_000;
-const LAST_CALL_TIMEOUT_MS = 1_000;
+const CALL_TIMEOUT_MS = 2_000;
+/** A process has 3 s to stop in. */
+const LAST_CALL_TIMEOUT_MS = 800;
 const FIRST_BACKOFF_MS = 250;
 const MAX_BACKOFF_MS = 5_000;
 const MAX_WAITING = 200_000;
 const SUMMARY_MS = 60_000;
-const LAST_FLUSHES = 2;
 
 export type RecordSeats = (rows: ParamsOf<'record_seats'>['rows'], timeoutMs: number) => Promise<RecordedSeat[]>;
 
@@ -78,15 +78,13 @@ export class Ledger {
     this.#arm(FLUSH_MS);
   }
 
-  /** Writes what it still can, bounded; what it cannot, the reconcile of another director brings. */
+  /** Writes one more batch if the database answers; what is left, the reconcile of another director brings. */
   async stop(): Promise<void> {
     this.#stopped = true;
     this.#parts.clock.clearTimeout(this.#timer);
     this.#stopSummary();
     await this.#flushing;
-    for (let flush = 0; flush < LAST_FLUSHES && this.#waiting.size > 0 && this.#backoffMs === 0; flush++) {
-      await this.#flush(LAST_CALL_TIMEOUT_MS);
-    }
+    if (this.#waiting.size > 0 && this.#backoffMs === 0) await this.#flush(LAST_CALL_TIMEOUT_MS);
     if (this.#waiting.size > 0) this.#drop(this.#waiting.size, 'stopped');
     this.#summarise();
   }
