@@ -175,7 +175,8 @@ function refuseUnknownCommand(program: Command, word: string | undefined): void 
 
 /** One host id in 64 begins with a dash, and is no option for that. */
 function afterOptions(argv: readonly string[]): string[] {
-  const id = argv[2] === 'host' ? argv.findIndex((word) => /^-[\w-]{15}$/.test(word)) : -1;
+  const mayMove = argv[2] === 'host' && !argv.includes('--');
+  const id = mayMove ? argv.findIndex((word) => /^-[\w-]{15}$/.test(word)) : -1;
   return id === -1 ? [...argv] : [...argv.toSpliced(id, 1), '--', argv[id] as string];
 }
 
