@@ -1,3 +1,4 @@
+import { LIMITS } from '../../contract/limits.ts';
 import type { Clock, Timer } from '../clock.ts';
 import type { Database } from '../database.ts';
 import type { Logger } from '../log.ts';
@@ -118,16 +119,24 @@ function measure(metrics: Metrics) {
   const ready = metrics.gauge('orca_relay_cell_ready', '1 when the cell last said it is ready', ['cell', 'region']);
   const heard = metrics.gauge('orca_relay_cell_heard_age_seconds', 'Since the last heartbeat', ['cell', 'region']);
   const units = metrics.gauge('orca_relay_cell_units', 'Units at the last heartbeat', ['cell', 'region']);
+  const limit = metrics.gauge('orca_relay_cell_unit_limit', 'Units up to which it is given hosts', ['cell', 'region']);
   const admission = metrics.gauge('orca_relay_cell_admission', '1 for its admission', ['cell', 'region', 'admission']);
   return {
     show(cells: readonly CellRow[]) {
-      for (const gauge of [ready, heard, units, admission]) gauge.reset();
+      for (const gauge of [ready, heard, units, limit, admission]) gauge.reset();
       for (const { cell_id: cell, region, ...row } of cells) {
         ready.set({ cell, region }, row.ready ? 1 : 0);
         if (row.heard_age_ms !== null) heard.set({ cell, region }, row.heard_age_ms / 1_000);
         if (row.enforced_units !== null) units.set({ cell, region }, row.enforced_units);
+        limit.set({ cell, region }, unitLimit(row));
         admission.set({ cell, region, admission: row.admission }, 1);
       }
     },
   };
+}
+
+/** As `relay.cell.unit_limit` has it. */
+function unitLimit(row: Omit<CellRow, 'cell_id' | 'region'>): number {
+  const { connection_hard_cap: hardCap, connection_unobserved_bound: bound } = row;
+  return hardCap === null || bound === null ? row.capacity_units : hardCap - LIMITS.reservedHostControls - bound;
 }
