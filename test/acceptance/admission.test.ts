@@ -143,9 +143,9 @@ describe('sockets that have not spoken', () => {
     const control = await Peer.dial(`${origin}/v1/host/control`, {
       headers: { authorization: `Bearer ${await fleet.token(newIdentity())}`, ...forwardedFor(newSource()) },
     });
-    await fleet.advance(1_800);
+    await fleet.advance(500);
     expect([phone.peer.isOpen, data.isOpen, control.isOpen]).toEqual([true, true, true]);
-    await fleet.advance(400);
+    await fleet.advance(2_000);
     expect(await phone.peer.close()).toMatchObject({ code: 4401, reason: 'first frame timeout' });
     expect(phone.peer.unread()).toEqual([]);
     expect((await data.close()).code).toBe(4401);

@@ -107,9 +107,9 @@ describe('tickets', () => {
     const phone = await RawPhone.knock(host.origin, identity.relayHostId, inviteToken);
     const open = await host.connOpen();
     expect(open.attachDeadlineMs).toBe(10_000);
-    await fleet.advance(9_000);
+    await fleet.advance(7_000);
     expect(phone.peer.isOpen).toBe(true);
-    await fleet.advance(1_500);
+    await fleet.advance(4_000);
     expect(await phone.refused()).toMatchObject({ code: 4404 });
     const late = await host.attach(open);
     expect(await late.close()).toMatchObject({ code: 4401 });

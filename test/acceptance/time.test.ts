@@ -37,10 +37,10 @@ describe('a control over time', () => {
     const phone = await RawPhone.knock(host.origin, identity.relayHostId, device.resumeToken);
     expect((await phone.refused()).code).toBe(4404);
 
-    await fleet.advance(28_000);
+    await fleet.advance(25_000);
     pair.phone.peer.send('within the grace');
     expect((await pair.data.next()).data.toString()).toBe('within the grace');
-    await fleet.advance(3_000);
+    await fleet.advance(6_000);
     expect((await pair.phone.peer.close()).code).toBe(4408);
     expect((await pair.data.close()).code).toBe(4408);
     await until(
