@@ -23,9 +23,6 @@ const FLAGS = {
 const cellFlags = z.strictObject(FLAGS);
 
 export type CellFlags = z.output<typeof cellFlags>;
-export type CellFlagName = keyof typeof FLAGS;
-
-export const CELL_FLAG_NAMES = Object.keys(FLAGS) as readonly CellFlagName[];
 
 /** Of a cell that nobody has said anything to. */
 export const DEFAULT_CELL_FLAGS: CellFlags = cellFlags.parse({});

@@ -1,5 +1,5 @@
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from 'vitest';
-import { DEFAULT_CELL_FLAGS } from '../../contract/cell-flags.ts';
+import { DEFAULT_CELL_FLAGS, readCellFlags } from '../../contract/cell-flags.ts';
 import { until } from '../acceptance/support/wait.ts';
 import { type FreshDatabase, freshDatabase } from '../support/database.ts';
 import { HandClock } from '../support/hand-clock.ts';
@@ -73,6 +73,23 @@ describe('flags', () => {
     follow(4, { admitMode: 'db' });
     expect(core.modes).toMatchObject({ raw: 'reserve', generation: 5 });
     expect(logged('orca_relay_cell_flags_refused')).toMatchObject([{ generation: 4, applied: 5, reason: 'older' }]);
+  });
+
+  it('84: that a cell would void are those that the database refuses', async () => {
+    const keys = ['admitMode', 'ticketCheck', 'readinessLocal', 'rejectionFence', 'reserveDryRun', 'intakePerSec'];
+    const numbers = ['deadManTripSlots', 'reregisterInFlight', 'readTimeoutMarginMs', 'unknown'];
+    const values = [null, true, false, 'db', 'reserve', 'off', 'shadow', 'enforce', 'on', '2', '', [1], {}].concat([
+      -1, 0, 0.5, 1, 1.5, 2, 16, 17, 64, 65, 999, 1_000, 1_000.5, 1_001, 60_000, 60_001,
+    ] as never[]);
+    const sets = [...keys, ...numbers].flatMap((key) => values.map((value) => ({ [key]: value })));
+    const answers = await database.query<{ flags: Record<string, unknown>; valid: boolean }>(
+      'select f as flags, relay.flags_are_valid(f) as valid from jsonb_array_elements($1) f',
+      [JSON.stringify(sets)],
+    );
+    expect(answers).toHaveLength(sets.length);
+    const disagreed = answers.filter(({ flags, valid }) => readCellFlags(flags).ok !== valid);
+    expect(disagreed).toEqual([]);
+    expect(answers.filter(({ valid }) => valid).length).toBeGreaterThan(values.length);
   });
 
   it('of the same generation are applied once', () => {
