@@ -79,7 +79,11 @@ export function openDesk({ clock, config, db, log, metrics }: RoleContext, memor
     },
     async assign(params) {
       const host = { userId: params.user_id, relayHostId: params.relay_host_id };
-      const result = await db.call('assign', { ...params, ...memory.hints(host) }, { timeoutMs: CALL_TIMEOUT_MS });
+      const hints = memory.hints(host);
+      const result = await db.call('assign', { ...params, ...hints }, { timeoutMs: CALL_TIMEOUT_MS }).catch((error) => {
+        if (params.place !== false && mayHaveCommitted(error)) memory.perhapsGranted(host, hints);
+        throw error;
+      });
       meters.assigned(result);
       if (result.outcome === 'granted') memory.granted(host, seatOf(result));
       const event = placementEvent(params, result);
@@ -91,6 +95,10 @@ export function openDesk({ clock, config, db, log, metrics }: RoleContext, memor
       for (const lane of Object.values(lanes)) lane.stop();
     },
   };
+}
+
+function mayHaveCommitted(error: unknown): boolean {
+  return error instanceof DatabaseError && (error.kind === 'unavailable' || error.kind === 'timeout');
 }
 
 function laneOptions(lane: { concurrency: number; queueMax: number; waitMs: number; retryAfterSeconds: number }) {

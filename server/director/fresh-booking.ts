@@ -39,6 +39,8 @@ export interface Wanted {
   region: string | null;
   /** What it is given lies above. */
   floor: number;
+  /** The cell that it was told to leave: only where there is no other. */
+  avoid: string | null;
   bookings: number;
 }
 
@@ -50,6 +52,7 @@ export type FreshResult =
 
 interface Search {
   host: HostName;
+  avoid: string | null;
   epoch: number;
   left: number;
   /** Cells that said no. */
@@ -63,9 +66,9 @@ export class FreshBooking {
     this.#parts = parts;
   }
 
-  async find({ host, region, floor, bookings }: Wanted): Promise<FreshResult> {
+  async find({ host, region, floor, avoid, bookings }: Wanted): Promise<FreshResult> {
     const { estimates, pace, random } = this.#parts;
-    const search: Search = { host, epoch: floor + 1, left: bookings, refused: new Set() };
+    const search: Search = { host, avoid, epoch: floor + 1, left: bookings, refused: new Set() };
     const waitedFor: Candidate[] = [];
     let database = false;
     for (const name of regionsToTry(this.#cells(), region, this.#parts.region)) {
@@ -119,7 +122,8 @@ export class FreshBooking {
       const open = this.#offer(region).candidates.filter(
         ({ cellId, free }) => !search.refused.has(cellId) && free > 0 && estimates.hasToken(cellId),
       );
-      const cell = betterOfTwo(open, random);
+      const elsewhere = open.filter(({ cellId }) => cellId !== search.avoid);
+      const cell = betterOfTwo(elsewhere.length > 0 ? elsewhere : open, random);
       if (cell === undefined) return null;
       const { host, epoch } = search;
       search.left -= 1;

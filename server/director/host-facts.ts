@@ -35,6 +35,8 @@ export interface HostFacts {
   /** The newest it did was to be closed for sitting on the wrong cell: its row says more than this memory. */
   outranked: boolean;
   rejoin: Rejoin | null;
+  /** The cell that told it to leave, if that was the newest it did: not the first choice for it. */
+  leftCellId: string | null;
   /** Where it was last, whatever came of it. */
   lastCellId: string | null;
 }
@@ -45,10 +47,12 @@ export function hostFacts(knowledge: HostKnowledge): HostFacts {
   const places = [seats[0], pending, newestOf(leavers), row].filter((place) => place != null);
   const newest = Math.max(bookedEpoch, ...places.map(({ epoch }) => epoch), 0);
   const [left] = recent;
+  const wasLast = left !== undefined && !seats.some(({ epoch }) => epoch > left.epoch);
   return {
     floor: Math.max(knowledge.floor, newest),
     known: seats.length > 0 || recent.length > 0 || bookedEpoch > 0 || pending !== null || row !== null,
-    outranked: left?.closeCode === CLOSE.WRONG_CELL && !seats.some(({ epoch }) => epoch > left.epoch),
+    outranked: wasLast && left.closeCode === CLOSE.WRONG_CELL,
+    leftCellId: wasLast && isTold(left) ? left.cellId : null,
     rejoin: rejoinAt(newest, seats, recent, row),
     lastCellId: newestOf(places)?.cellId ?? null,
   };
@@ -84,9 +88,14 @@ function rejoinAt(
     return seat.state === 'active' ? { cellId, epoch, incarnation, seated: true, unsure: false } : null;
   }
   const left = recent.find(isIts);
-  if (left === undefined || left.closeCode === CLOSE.DRAINING || left.closeCode === CLOSE.WRONG_CELL) return null;
+  if (left === undefined || isTold(left)) return null;
   const { cellId, epoch, incarnation } = left;
   return { cellId, epoch, incarnation, seated: false, unsure: left.closeCode === undefined };
+}
+
+/** Its cell closed it, for good. */
+function isTold({ closeCode }: LeaverEntry): boolean {
+  return closeCode === CLOSE.DRAINING || closeCode === CLOSE.WRONG_CELL;
 }
 
 /** The first of the highest epoch. */

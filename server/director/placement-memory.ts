@@ -1,3 +1,4 @@
+import { LIMITS } from '../../contract/limits.ts';
 import type { Clock } from '../clock.ts';
 import type { ReservePlacement } from '../config.ts';
 import type { ParamsOf } from '../sql-interface.ts';
@@ -55,10 +56,16 @@ export class PlacementMemory {
     if (fresh) this.#pending.note(host, seat, 'own');
   }
 
-  /** The row of the host says so, whoever wrote it. */
+  /** Postgres may have minted one more epoch and not been able to say so: nobody else is to be given it. */
+  perhapsGranted(host: HostName, { epoch_floor: floor }: Hints): void {
+    this.heard(host, this.facts(host).floor + (floor === null ? LIMITS.epochJump : 1));
+  }
+
+  /** The row of the host says so, whoever wrote it. What the map shows by itself need not be kept a second time. */
   rowIs(host: HostName, seat: KnownSeat): void {
     this.#seats.raiseFloor(host, seat.epoch);
-    this.#rows.note(host, seat);
+    const isShown = this.#seats.seats(host).some(({ cellId, epoch }) => cellId === seat.cellId && epoch === seat.epoch);
+    if (!isShown) this.#rows.note(host, seat);
   }
 
   /** Rows may have changed without a word: what they said is not to be relied on. Floors stay. */

@@ -157,7 +157,8 @@ export class ReserveAssign {
 
   async #book(ask: ReserveAsk, facts: HostFacts, bookings: number): Promise<Planned> {
     const region = ask.region ?? this.#regionOf(facts.lastCellId);
-    const found = await this.#fresh.find({ host: ask.host, region, floor: facts.floor, bookings });
+    const { floor, leftCellId: avoid } = facts;
+    const found = await this.#fresh.find({ host: ask.host, region, floor, avoid, bookings });
     if (found.kind === 'database') return DATABASE;
     if (found.kind === 'paced') {
       const cause = 'reserve_cells_paced';

@@ -148,9 +148,11 @@ describe('a restarted cell (89)', () => {
 
 describe('a booking (89)', () => {
   test.each([4503, 4409])('for a host closed with %i: elsewhere, at what was known + 1', async (code) => {
-    const [x, y] = [new ReserveCell('X', { admission: 'migration-only' }), new ReserveCell('Y')];
+    const [x, y] = [new ReserveCell('X'), new ReserveCell('Y', { ceiling: 10 })];
     x.join(h1, 6);
-    const director = fleet([x, y]);
+    // X is the emptier one
+    y.join(hostOf(2), 1);
+    const director = fleet([x, y], { random: () => 0 });
     x.leave(h1, code);
     director.pass(1_000);
     expect(await director.ask(h1)).toMatchObject(booked('Y', 7));
@@ -224,6 +226,28 @@ describe('a booking (89)', () => {
         .toSorted(),
     ).toEqual([1, 2]);
     expect(director.memory.hints(h1).epoch_floor).toBe(2);
+  });
+
+  test('whose answer never reached its host: asked again, it is booked above, and holds one unit', async () => {
+    const x = new ReserveCell('X');
+    const director = fleet([x]);
+    expect(await director.ask(h1)).toMatchObject(booked('X', 1));
+    director.poll();
+    expect(await director.ask(h1)).toMatchObject(booked('X', 2));
+    expect([x.bookedEpoch(h1), x.page(null).counts.bookings]).toEqual([2, 1]);
+  });
+
+  test('on a cell that dies at once: the next one goes elsewhere, above it', async () => {
+    const [x, y] = [new ReserveCell('X'), new ReserveCell('Y', { ceiling: 10 })];
+    y.join(hostOf(2), 1);
+    const director = fleet([x, y], { random: () => 0 });
+    expect(await director.ask(h1)).toMatchObject(booked('X', 1));
+    x.down = true;
+    // also while the map still takes it for alive
+    expect(await director.ask(h1)).toMatchObject(booked('Y', 3));
+    director.pass(4_000);
+    expect(await director.ask(h1)).toMatchObject(booked('Y', 4));
+    expect(bookings([x])).toHaveLength(1);
   });
 
   test('goes to another cell when the first is full, at most three times', async () => {

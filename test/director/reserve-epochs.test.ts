@@ -1,3 +1,4 @@
+import pg from 'pg';
 import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest';
 import { readConfig } from '../../server/config.ts';
 import { type Database, openDatabase } from '../../server/database.ts';
@@ -50,7 +51,7 @@ function start(mode: 'off' | 'dry-run' | 'on' = 'on'): void {
   desk = deskOf(director);
 }
 
-function deskOf({ clock, memory }: ReserveDirector): Desk {
+function deskOf({ clock, memory }: ReserveDirector, through = db): Desk {
   const config = readConfig({
     ORCA_RELAY_ROLE: 'director',
     ORCA_RELAY_ASSIGNMENT_SIGNING_KEY: SIGNING_KEY,
@@ -59,7 +60,16 @@ function deskOf({ clock, memory }: ReserveDirector): Desk {
   const unused = () => {
     throw new Error('a desk has no part in this');
   };
-  const context = { clock, peerTime: clock, config, db, log, metrics: createMetrics(), origin: unused, leave: unused };
+  const context = {
+    clock,
+    peerTime: clock,
+    config,
+    db: through,
+    log,
+    metrics: createMetrics(),
+    origin: unused,
+    leave: unused,
+  };
   return openDesk(context, memory);
 }
 
@@ -177,6 +187,27 @@ describe('two directors', () => {
       ...director.memory.hints(host),
     })) as { cell_id: string; epoch: number };
     expect(await ask()).toMatchObject(granted(first.cell_id, first.epoch));
+  });
+});
+
+describe('a call of the database that was given up (P1)', () => {
+  test('may have minted one epoch: the next one lies above it', async () => {
+    await rowIs('X', 4);
+    director.map.raiseFloor(host, 6);
+    const holder = new pg.Client({ connectionString: database.url });
+    await holder.connect();
+    await holder.query('begin');
+    await holder.query('select 1 from relay.assignment where relay_host_id = $1 for update', [host.relayHostId]);
+    const url = database.urlFor('relay_director');
+    const hasty = openDatabase({ url, applicationName: 'hasty', poolMax: 1, log, statementTimeoutMs: 100 });
+    const { userId, relayHostId } = host;
+    const asked = { user_id: userId, relay_host_id: relayHostId, requested_by: 'host' } as const;
+    await expect(deskOf(director, hasty).assign({ ...asked, place: true })).rejects.toMatchObject({ kind: 'timeout' });
+    await holder.query('rollback');
+    await holder.end();
+    await hasty.close();
+    expect(director.memory.facts(host).floor).toBe(7);
+    expect(await ask()).toMatchObject(granted('X', 8));
   });
 });
 
