@@ -82,11 +82,6 @@ export class SeatLog {
     this.#incarnation = incarnation;
   }
 
-  /** Of the last change; 0 before the first. */
-  get head(): number {
-    return this.#head;
-  }
-
   /** How many hosts a reader holds that has applied everything. */
   get seats(): number {
     return this.#seats.size;

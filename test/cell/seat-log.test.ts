@@ -249,7 +249,7 @@ describe('any history, read by the rules (85)', () => {
           // The reply is lost: the reader stays where it is.
           else log.page(reader.cursor);
         }
-        poll(1 + Math.ceil(log.head / LIMITS.feedPageChanges));
+        poll(1 + Math.ceil(log.page(null).seq / LIMITS.feedPageChanges));
         const want = [...cell.seated.values()].map(({ host, epoch, generation, state }) => [
           `${host.userId} ${host.relayHostId}`,
           epoch,
