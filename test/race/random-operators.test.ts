@@ -11,12 +11,17 @@ beforeEach(async () => {
 afterEach(() => db.drop());
 
 const RUN_MS = 30_000;
+/** A slow machine gets so many times as long until everything has happened. */
+const MAX_RUNS = 3;
+/** Without these it was an idle run. */
+const HAPPENS = [/^granted new/, /^granted draining-home/, /^granted fenced|^sweep_dead_cells/, /^activate active/];
 
 test(
   'eight sessions, 500 hosts and an operator at random: the log keeps every promise (P1, P2)',
   async () => {
     const fleet = await FleetInMotion.start(db, 500);
-    await fleet.run(RUN_MS, 8);
+    const missing = () => HAPPENS.filter((what) => ![...fleet.outcomes.keys()].some((outcome) => what.test(outcome)));
+    for (let runs = 0; runs === 0 || (runs < MAX_RUNS && missing().length > 0); runs += 1) await fleet.run(RUN_MS, 8);
     const seen = [...fleet.outcomes].sort(([, a], [, b]) => b - a).map(([what, n]) => `${what} ${n}`);
     expect(await historyProblems(db, fleet.granted), seen.join('\n')).toEqual([]);
     // one open migration a host at most, and each about its row
@@ -26,20 +31,9 @@ test(
          where m.completed_at is null and m.aborted_at is null and (m.target_cell, m.epoch) is distinct from (a.cell_id, a.epoch)`,
       ),
     ).toEqual([]);
-    // it was no idle run
-    for (const what of [
-      /^granted new/,
-      /^granted draining-home/,
-      /^granted fenced|^sweep_dead_cells/,
-      /^activate active/,
-    ]) {
-      expect(
-        seen.filter((line) => what.test(line)),
-        `${what} in\n${seen.join('\n')}`,
-      ).not.toEqual([]);
-    }
+    expect(missing(), seen.join('\n')).toEqual([]);
   },
-  RUN_MS + 60_000,
+  MAX_RUNS * RUN_MS + 60_000,
 );
 
 describe('the checker finds a planted fault', () => {
