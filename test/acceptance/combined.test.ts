@@ -5,6 +5,7 @@ import { askAssign, askResolve, assign, connectPair, installDevice, post } from 
 import { refusal } from './support/peer.ts';
 import { RawHost } from './support/raw-host.ts';
 import { RawPhone } from './support/raw-phone.ts';
+import { readFull } from './support/seat-feed.ts';
 
 const KEY = 'self-hosted-key-of-a-test-0123456789';
 
@@ -75,13 +76,23 @@ test('epochs are checked as on any cell, and an invite is the cell’s own busin
   expect((await connectPair(host, inviteToken)).hello).toMatchObject({ ok: true, credentialKind: 'invite' });
 });
 
-test('a token of an account server means nothing here, and there are no admin routes', async () => {
+test('85 it tells its seats to a director of the fleet, and nobody else', async () => {
+  const { identity, token } = await selfHosted();
+  const grant = await assign(node.origin, token, identity);
+  await fleet.dial(identity, grant, { token });
+  const page = await readFull(fleet, node);
+  expect(page).toMatchObject({ cellId: 'combined', counts: { seats: page.full.length } });
+  expect(page.full.map(({ relayHostId }) => relayHostId)).toContain(identity.relayHostId);
+  expect((await fetch(`${node.origin}/v1/admin/cell-seats`)).status).toBe(401);
+});
+
+test('a token of an account server means nothing here, and nobody gives orders over HTTP', async () => {
   const identity = newIdentity();
   const foreign = await fleet.issuer.token(identity);
   expect((await askAssign(node.origin, foreign, identity)).status).toBe(401);
   const dial = RawHost.upgrade(identity, { origin: node.origin, token: foreign, epoch: 1 });
   expect((await refusal(dial)).status).toBe(401);
-  for (const path of ['drain', 'runtime-status', 'cell-heartbeat', 'events', 'cell-seats']) {
+  for (const path of ['drain', 'runtime-status', 'cell-heartbeat']) {
     expect((await post(node.origin, `/v1/admin/${path}`, {})).status).toBe(404);
   }
 });
