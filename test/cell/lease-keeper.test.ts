@@ -159,6 +159,21 @@ describe('renewals (wire 2.7)', () => {
     expect(await renewals('control_activity_not_found')).toBe(1);
   });
 
+  it('put right what an activation of an older generation wrote when it came late', async () => {
+    const host = await seat();
+    const older = { epoch: 1, generation: host.session.generation - 1, watermark: 1 };
+    expect(await core.leases.activate(host.session.host, older)).toBe('active');
+    expect(await lease(host)).toMatchObject([{ generation: older.generation }]);
+    await renew('control_activity_not_found', 1);
+    await until(
+      'recovered',
+      () => recoveries('active'),
+      (seen) => seen === 1,
+    );
+    expect(await lease(host)).toMatchObject([{ state: 'active', generation: host.session.generation }]);
+    expect(ends).toEqual([]);
+  });
+
   it('that find no lease while the host is being activated leave it to that, and hold nothing else up', async () => {
     const hosts = await Promise.all(Array.from({ length: 5 }, () => seat()));
     const turns = await Promise.all(hosts.map(({ session }) => core.activations.turn(hostKey(session.host))));
