@@ -8,6 +8,8 @@ import { epoch, epochMs, opaqueId, safeInteger } from './scalars.ts';
 
 const cellId = opaqueId;
 const host = z.string();
+/** When the director learnt of it, by its own clock: what feeds say is up to a poll older. */
+const at = epochMs;
 
 /** A row of the change log. The id of the event resumes the stream behind it. */
 const change = z.object({
@@ -38,18 +40,19 @@ export const EVENTS = {
   change,
   gap,
   /** A cell's feed is read, and what happens on it is told from here on. */
-  cell_open: z.object({ cellId }),
+  cell_open: z.object({ cellId, at }),
   /** What happened on the cell since its feed was last read is not told one by one. */
-  cell_gap: z.object({ cellId }),
+  cell_gap: z.object({ cellId, at }),
   /** Its feed is read no longer, and its seats are not counted on; told once. */
   cell_unavailable: z.object({
     cellId,
     reason: z.string(),
     lastGoodAt: epochMs.nullable(),
     retainedForMs: z.number(),
+    at,
   }),
-  host_joined: z.object({ cellId, host, epoch }),
-  host_left: z.object({ cellId, host, epoch, closeCode: z.int().optional() }),
+  host_joined: z.object({ cellId, host, epoch, at }),
+  host_left: z.object({ cellId, host, epoch, closeCode: z.int().optional(), at }),
 } as const;
 
 export type EventName = keyof typeof EVENTS;

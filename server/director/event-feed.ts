@@ -5,7 +5,7 @@ import type { Database } from '../database.ts';
 import type { EventStream, StreamEnd, StreamedEvent } from '../event-stream.ts';
 import { hostDigest, type Logger } from '../log.ts';
 import type { Metrics } from '../metrics.ts';
-import type { Change, ChangeCursor } from '../sql-interface.ts';
+import type { Change, ChangeCursor, ChangesPage } from '../sql-interface.ts';
 import { changeWords } from './change-words.ts';
 import { EventArms } from './event-arms.ts';
 import { advance, catchUp, type ReadPosition, readEventId, writeEventId } from './event-position.ts';
@@ -35,6 +35,9 @@ export class EventFeed {
   /** Those that have all that the director's own stream has brought. */
   readonly #live = new Set<EventStream>();
   readonly #bringing = new Set<Promise<void>>();
+  /** One page is read at a time, for whomever: hosts that ask for a place need the connections more. */
+  #turn: Promise<unknown> = Promise.resolve();
+  #failing = false;
   #position: ChangeCursor | null = null;
   #read: Change[] = [];
   #resync: ResyncReason | null = null;
@@ -63,7 +66,12 @@ export class EventFeed {
     if (lastEventId === undefined) this.#live.add(stream);
     else if (from === null) this.#startAnew(stream, 'unknown_id');
     else {
-      const done = this.#bringUp(stream, from).finally(() => this.#bringing.delete(done));
+      const done = this.#bringUp(stream, from)
+        .catch((error: unknown) => {
+          this.#log.error({ event: 'orca_relay_handler_failed', where: 'events', error });
+          stream.stop();
+        })
+        .finally(() => this.#bringing.delete(done));
       this.#bringing.add(done);
     }
   }
@@ -108,22 +116,24 @@ export class EventFeed {
   cell(event: CellEvent): void {
     this.#arms.note(event);
     const { type, cellId } = event;
+    const at = this.#at();
     if (type === 'unavailable') {
       const { reason, retainedForMs } = event;
       const lastGoodAt = event.lastGoodAt === null ? null : Math.round(event.lastGoodAt);
-      this.#tellAll(this.#readers, 'cell_unavailable', { cellId, reason, lastGoodAt, retainedForMs });
-    } else this.#tellAll(this.#readers, type === 'open' ? 'cell_open' : 'cell_gap', { cellId });
+      this.#tellAll(this.#readers, 'cell_unavailable', { cellId, reason, lastGoodAt, retainedForMs, at });
+    } else this.#tellAll(this.#readers, type === 'open' ? 'cell_open' : 'cell_gap', { cellId, at });
   }
 
   page(cellId: string, { joins, leaves }: PageEvent): void {
     // All that sits on a cell is news to a director that could not follow it; none of it happened just now.
     if (this.#arms.isFirstPage(cellId)) return;
+    const at = this.#at();
     for (const { epoch, ...host } of joins) {
-      this.#tellAll(this.#readers, 'host_joined', { cellId, host: digestOf(host), epoch });
+      this.#tellAll(this.#readers, 'host_joined', { cellId, host: digestOf(host), epoch, at });
     }
     for (const { epoch, closeCode, ...host } of leaves) {
       const how = closeCode === undefined ? {} : { closeCode };
-      this.#tellAll(this.#readers, 'host_left', { cellId, host: digestOf(host), epoch, ...how });
+      this.#tellAll(this.#readers, 'host_left', { cellId, host: digestOf(host), epoch, ...how, at });
     }
   }
 
@@ -147,7 +157,7 @@ export class EventFeed {
     }
     while (!stream.over) {
       const before = this.#position;
-      const page = before === null ? null : await this.#page(cursor);
+      const page = before === null ? null : await this.#page(stream, cursor);
       const now = this.#position;
       if (stream.over) return;
       if (page?.resync) return this.#startAnew(stream, page.resync);
@@ -170,11 +180,21 @@ export class EventFeed {
     }
   }
 
-  async #page(cursor: ChangeCursor) {
+  #page(stream: EventStream, cursor: ChangeCursor): Promise<ChangesPage | null> {
+    const page = this.#turn.then(() => (stream.over ? null : this.#readPage(cursor)));
+    this.#turn = page;
+    return page;
+  }
+
+  async #readPage(cursor: ChangeCursor): Promise<ChangesPage | null> {
     try {
-      return await this.#db.call('changes_since', { cursor, max_rows: PAGE_ROWS }, { timeoutMs: READ_TIMEOUT_MS });
+      const asked = { cursor, max_rows: PAGE_ROWS };
+      const page = await this.#db.call('changes_since', asked, { timeoutMs: READ_TIMEOUT_MS });
+      this.#failing = false;
+      return page;
     } catch (error) {
-      this.#log.warn({ event: 'orca_relay_event_resume_delayed', error });
+      if (!this.#failing) this.#log.warn({ event: 'orca_relay_event_resume_delayed', error });
+      this.#failing = true;
       return null;
     }
   }
@@ -192,6 +212,10 @@ export class EventFeed {
 
   #tell<N extends EventName>(stream: EventStream, event: N, data: EventData<N>, at: ChangeCursor | null): void {
     stream.push(toldEvent(event, data, at));
+  }
+
+  #at(): number {
+    return Math.round(this.#clock.wallNow());
   }
 
   #wait(ms: number): Promise<void> {

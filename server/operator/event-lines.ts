@@ -40,7 +40,7 @@ export function concerns(told: Told, cellId: string): boolean {
   return told.data.cellId === cellId;
 }
 
-/** @param now epoch milliseconds: for events that carry no time of their own */
+/** @param now epoch milliseconds: for a gap, which carries no time of its own */
 export function eventLine(told: Told, now: number, paint: Paint): string {
   switch (told.event) {
     case 'hello':
@@ -52,16 +52,23 @@ export function eventLine(told: Told, now: number, paint: Paint): string {
       return line(at, route(told.data), words, whom(host, epoch), paint, IMPORTANT.test(words) ? 'bold' : null);
     }
     case 'cell_open':
-      return line(now, told.data.cellId, 'its seats are read', '', paint, null);
+      return line(told.data.at, told.data.cellId, 'its seats are read', '', paint, null);
     case 'cell_gap':
-      return line(now, told.data.cellId, 'its seats were read anew', '', paint, null);
+      return line(told.data.at, told.data.cellId, 'its seats were read anew', '', paint, null);
     case 'cell_unavailable':
-      return line(now, told.data.cellId, `its seats are not read: ${unavailable(told.data)}`, '', paint, 'red');
+      return line(
+        told.data.at,
+        told.data.cellId,
+        `its seats are not read: ${unavailable(told.data)}`,
+        '',
+        paint,
+        'red',
+      );
     case 'host_joined':
-      return line(now, told.data.cellId, 'host connected', whom(told.data.host, told.data.epoch), paint, null);
+      return line(told.data.at, told.data.cellId, 'host connected', whom(told.data.host, told.data.epoch), paint, null);
     case 'host_left': {
-      const { cellId, host, epoch, closeCode } = told.data;
-      return line(now, cellId, `host left${closeWords(closeCode)}`, whom(host, epoch), paint, null);
+      const { at, cellId, host, epoch, closeCode } = told.data;
+      return line(at, cellId, `host left${closeWords(closeCode)}`, whom(host, epoch), paint, null);
     }
   }
 }
