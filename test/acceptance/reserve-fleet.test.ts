@@ -124,8 +124,8 @@ describe('a fleet in reserve mode (89)', () => {
     await fleet.dial(identity, back);
   });
 
-  test('89 a host whose seat was given up is booked anew at a higher epoch, and is refused at the old one', async () => {
-    const { identity, grant, host, cell } = await seatAndRecord();
+  test('89 a host whose seat was given up is booked elsewhere at a higher epoch, and is refused at the old one', async () => {
+    const { identity, grant, host, cell, other } = await seatAndRecord();
     const seat = await seatIn(cell, identity);
     expect(await demote(fleet, cell, identity, { epoch: 1, joinedAt: 1 })).toBe('not-seated');
     expect(await demote(fleet, cell, identity, seat!)).toBe('demoted');
@@ -138,6 +138,7 @@ describe('a fleet in reserve mode (89)', () => {
       expect.objectContaining({ relayHostId: identity.relayHostId, epoch: 1, closeCode: 4409 }),
     );
     const anew = await again(identity);
+    expect(anew.cellUrl).toBe(other.origin);
     expect(anew.assignmentEpoch).toBeGreaterThan(grant.assignmentEpoch);
     await fleet.dial(identity, anew);
     await recorded(identity, fleet.cellAt(anew.cellUrl), anew.assignmentEpoch);
