@@ -19,10 +19,6 @@ export class KnownRows {
     this.#clock = clock;
   }
 
-  get size(): number {
-    return this.#rows.size;
-  }
-
   clear(): void {
     this.#rows.clear();
   }

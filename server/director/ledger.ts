@@ -43,6 +43,8 @@ export class Ledger {
   readonly #meters: Meters;
   /** By host and cell, the one that waits longest first. */
   readonly #waiting = new Map<string, Entry>();
+  /** What may wait until nothing else does, in the same order. */
+  readonly #later = new Map<string, Entry>();
   readonly #stopSummary: () => void;
   #batchRows: number = LIMITS.ledgerBatchRows;
   #underWay = 0;
@@ -60,21 +62,23 @@ export class Ledger {
 
   /** Seats not recorded yet, those under way too. */
   get waiting(): number {
-    return this.#waiting.size + this.#underWay;
+    return this.#waiting.size + this.#later.size + this.#underWay;
   }
 
-  /** Beyond 200 000 seats the one that waits longest is dropped, and counted: the next reconcile brings it again. */
-  add(host: HostName, { cellId, epoch }: KnownSeat): void {
+  /**
+   * Beyond 200 000 seats the one that waits longest is dropped, and counted: the next reconcile brings it again.
+   * @param urgent false: the row most likely says so already, and those that were just taken go first
+   */
+  add(host: HostName, { cellId, epoch }: KnownSeat, { urgent = true } = {}): void {
     if (epoch < 1) return;
     const entry = { host, cellId, epoch };
-    const before = this.#waiting.get(keyOf(entry));
-    if (before !== undefined && before.epoch >= epoch) return;
-    this.#waiting.set(keyOf(entry), entry);
-    if (this.#waiting.size > MAX_WAITING) {
-      const [oldest] = this.#waiting.keys();
-      if (oldest !== undefined) this.#waiting.delete(oldest);
-      this.#drop(1, 'overflow');
-    }
+    const key = keyOf(entry);
+    const before = this.#waiting.get(key) ?? this.#later.get(key);
+    if (before !== undefined && before.epoch > epoch) return;
+    if (urgent) this.#later.delete(key);
+    const queue = urgent || this.#waiting.has(key) ? this.#waiting : this.#later;
+    queue.set(key, entry);
+    if (this.#waiting.size + this.#later.size > MAX_WAITING) this.#overflow();
     this.#arm(FLUSH_MS);
   }
 
@@ -84,8 +88,8 @@ export class Ledger {
     this.#parts.clock.clearTimeout(this.#timer);
     this.#stopSummary();
     await this.#flushing;
-    if (this.#waiting.size > 0 && this.#backoffMs === 0) await this.#flush(LAST_CALL_TIMEOUT_MS);
-    if (this.#waiting.size > 0) this.#drop(this.#waiting.size, 'stopped');
+    if (this.waiting > 0 && this.#backoffMs === 0) await this.#flush(LAST_CALL_TIMEOUT_MS);
+    if (this.waiting > 0) this.#drop(this.waiting, 'stopped');
     this.#summarise();
   }
 
@@ -95,7 +99,7 @@ export class Ledger {
       this.#timer = undefined;
       this.#flushing = this.#flush(CALL_TIMEOUT_MS).finally(() => {
         this.#flushing = null;
-        if (this.#waiting.size > 0) this.#arm(Math.max(FLUSH_MS, this.#backoffMs));
+        if (this.waiting > 0) this.#arm(Math.max(FLUSH_MS, this.#backoffMs));
       });
     }, delayMs);
   }
@@ -124,12 +128,14 @@ export class Ledger {
   /** One seat a host, since an answer names the host alone. */
   #take(): Entry[] {
     const batch = new Map<string, Entry>();
-    for (const [key, entry] of this.#waiting) {
-      if (batch.size === this.#batchRows) break;
-      const host = hostKey(entry.host.userId, entry.host.relayHostId);
-      if (batch.has(host)) continue;
-      batch.set(host, entry);
-      this.#waiting.delete(key);
+    for (const queue of [this.#waiting, this.#later]) {
+      for (const [key, entry] of queue) {
+        if (batch.size === this.#batchRows) break;
+        const host = hostKey(entry.host.userId, entry.host.relayHostId);
+        if (batch.has(host)) continue;
+        batch.set(host, entry);
+        queue.delete(key);
+      }
     }
     return [...batch.values()];
   }
@@ -177,6 +183,13 @@ export class Ledger {
   #again(entry: Entry): void {
     const newer = this.#waiting.get(keyOf(entry));
     if (newer === undefined || newer.epoch <= entry.epoch) this.#waiting.set(keyOf(entry), entry);
+  }
+
+  #overflow(): void {
+    const queue = this.#later.size > 0 ? this.#later : this.#waiting;
+    const [oldest] = queue.keys();
+    if (oldest !== undefined) queue.delete(oldest);
+    this.#drop(1, 'overflow');
   }
 
   #drop(rows: number, reason: 'overflow' | 'refused' | 'stopped'): void {

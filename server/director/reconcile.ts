@@ -65,7 +65,9 @@ export class Reconcile {
   #offer(cellId: string, minAgeMs: number): void {
     const { clock, ledger, seats } = this.#parts;
     const joinedBefore = clock.wallNow() - minAgeMs;
-    for (const { host, seat } of seats.seatsOn(cellId)) if (seat.joinedAt <= joinedBefore) ledger.add(host, seat);
+    for (const { host, seat } of seats.seatsOn(cellId)) {
+      if (seat.joinedAt <= joinedBefore) ledger.add(host, seat, { urgent: false });
+    }
   }
 
   #reserveCells(): string[] {

@@ -156,6 +156,22 @@ describe('the ledger', () => {
     expect(seen).toEqual({ rows: 1_100 });
   });
 
+  test('a seat just taken is written before those of the reconcile', async () => {
+    const offered = Array.from({ length: 1_200 }, () => newHost());
+    for (const host of offered) ledger.add(host, { cellId: 'X', epoch: 1 }, { urgent: false });
+    const host = newHost();
+    ledger.add(host, { cellId: 'X', epoch: 1 });
+    const inner = record;
+    const written: string[][] = [];
+    record = (rows, timeoutMs) => {
+      written.push(rows.map(({ relay_host_id }) => relay_host_id));
+      return inner(rows, timeoutMs);
+    };
+    await flushed();
+    expect(written.map((rows) => rows.length)).toEqual([500, 500, 201]);
+    expect(written[0]?.[0]).toBe(host.relayHostId);
+  });
+
   test('asks again for a row that somebody holds', async () => {
     const host = newHost();
     ledger.add(host, { cellId: 'X', epoch: 1 });
