@@ -50,18 +50,23 @@ afterAll(async () => {
   await database?.drop();
 });
 
+/** What it prints; rejects with that when it finds a fault. */
+async function promtool(...args: string[]): Promise<string> {
+  const run = promisify(execFile)('promtool', args);
+  const { stdout } = await run.catch((error: NodeJS.ErrnoException & { stdout?: string; stderr?: string }) => {
+    if (error.code === 'ENOENT') throw new Error('no promtool: install it (Debian: apt-get install prometheus)');
+    throw new Error(`${error.stdout}${error.stderr}`);
+  });
+  return stdout;
+}
+
 test.each(named)('%s is a metric of a director or a cell', (name) => {
   expect(emitted).toContain(name);
 });
 
 describe.each(rules)('$name', ({ name, text }) => {
   test('is what Prometheus accepts', async () => {
-    const checked = promisify(execFile)('promtool', ['check', 'rules', path.join(folder, name)]);
-    const output = await checked.catch((error: NodeJS.ErrnoException & { stdout?: string; stderr?: string }) => {
-      if (error.code === 'ENOENT') throw new Error('no promtool: install it (Debian: apt-get install prometheus)');
-      throw new Error(`${error.stdout}${error.stderr}`);
-    });
-    expect(output.stdout).toMatch(/SUCCESS: \d+ rules found/);
+    expect(await promtool('check', 'rules', path.join(folder, name))).toMatch(/SUCCESS: \d+ rules found/);
   });
 
   test('says of every alert how bad it is and what to do', () => {
@@ -73,6 +78,11 @@ describe.each(rules)('$name', ({ name, text }) => {
       expect(alert).toMatch(/^ +runbook: ".+"$/m);
     }
   });
+});
+
+test('fires when it should, and is quiet when it should be', async () => {
+  const cases = path.join(packageRoot, 'test/platform/fixtures/alerts.yml');
+  expect(await promtool('test', 'rules', cases)).toMatch(/SUCCESS/);
 });
 
 test('every label value that a rule asks for is one that the code has', () => {
