@@ -111,8 +111,9 @@ function follow(seats: Map<string, Seat>, change: FeedChange, incarnation: strin
   const key = hostKey(change);
   const seat = seats.get(key);
   if (change.kind === 'reserve') return [{ what: 'booked', key, epoch }];
-  const heard: SeatNews = { what: 'heard', key, epoch };
-  if (seat !== undefined && generation < seat.generation) return [heard];
+  // what a seat says already is not kept a second time
+  const heard: SeatNews[] = seat !== undefined && epoch <= seat.epoch ? [] : [{ what: 'heard', key, epoch }];
+  if (seat !== undefined && generation < seat.generation) return heard;
   switch (change.kind) {
     case 'join': {
       const joined: Seat = { epoch, generation, state: change.state ?? 'active', joinedAt: change.at };
@@ -130,9 +131,9 @@ function follow(seats: Map<string, Seat>, change: FeedChange, incarnation: strin
     case 'drain-only':
     case 'active':
       if (seat !== undefined) seats.set(key, { ...seat, state: change.kind });
-      return [heard];
+      return heard;
     default:
-      return [heard];
+      return heard;
   }
 }
 

@@ -73,10 +73,12 @@ export class SeatPoller {
     this.#round();
   }
 
-  /** The list was read anew. */
+  /** The list was read anew. Never throws. */
   listed(): void {
     if (this.#roundAt === null || this.#stopped) return;
-    if (this.#follow()) this.#pollAll();
+    this.#guarded(() => {
+      if (this.#follow()) this.#pollAll();
+    });
   }
 
   /** Gives up what is under way; resolves when nothing is. */
@@ -90,17 +92,23 @@ export class SeatPoller {
   }
 
   #round(): void {
-    const { clock, log, onRound } = this.#options;
-    try {
-      const now = clock.now();
-      const lateMs = this.#roundAt === null ? 0 : Math.max(0, now - this.#roundAt - LIMITS.feedPollMs);
-      this.#roundAt = now;
+    const { clock, onRound } = this.#options;
+    const now = clock.now();
+    const lateMs = this.#roundAt === null ? 0 : Math.max(0, now - this.#roundAt - LIMITS.feedPollMs);
+    this.#roundAt = now;
+    this.#guarded(() => {
       this.#meters.round(lateMs);
       this.#follow();
       onRound?.({ cells: this.#polled, lateMs });
       this.#pollAll();
+    });
+  }
+
+  #guarded(work: () => void): void {
+    try {
+      work();
     } catch (error) {
-      log.error({ event: 'orca_relay_shadow_seat_round_failed', error });
+      this.#options.log.error({ event: 'orca_relay_shadow_seat_round_failed', error });
     }
   }
 
@@ -109,9 +117,9 @@ export class SeatPoller {
     const { cells, feedCells, map } = this.#options;
     const list = cells();
     if (list === null || list === this.#list) return false;
-    this.#list = list;
-    this.#polled = list.filter(({ cell_id }) => feedCells === 'all' || feedCells.has(cell_id));
-    map.setCells(this.#polled.map(fedCell));
+    const polled = list.filter(({ cell_id }) => feedCells === 'all' || feedCells.has(cell_id));
+    map.setCells(polled.map(fedCell));
+    [this.#list, this.#polled] = [list, polled];
     const named = new Set(this.#polled.map(({ cell_id }) => cell_id));
     for (const [cellId, { abort }] of this.#polls) if (!named.has(cellId)) abort.abort();
     for (const cellId of this.#failing.keys()) if (!named.has(cellId)) this.#failing.delete(cellId);
@@ -191,7 +199,15 @@ export class SeatPoller {
     if (outcome.ok) this.#failing.delete(cellId);
     else this.#failing.set(cellId, ended);
     if (outcome.ok && before === undefined) return;
-    const line = { event: 'orca_relay_owner_map_refresh', cellId, outcome: ended, action, entries, ageMs } as const;
+    const age = ageMs === null ? null : Math.round(ageMs);
+    const line = {
+      event: 'orca_relay_owner_map_refresh',
+      cellId,
+      outcome: ended,
+      action,
+      entries,
+      ageMs: age,
+    } as const;
     if (ended === before || outcome.ok) log.info(line);
     else log.warn(line);
   }
@@ -207,7 +223,8 @@ export class SeatPoller {
       live: count('live'),
       pending: count('pending'),
       noFeed: count('no-feed'),
-      unverifiable: Object.fromEntries(map.failures()),
+      unverifiable: count('unverifiable'),
+      failures: Object.fromEntries(map.failures()),
       ...map.sizes(),
     });
   }

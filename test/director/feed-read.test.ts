@@ -95,6 +95,15 @@ describe('86 what a read does to the map', () => {
     expect(map.owner(h1)?.state).toBe('active');
   });
 
+  test('what a seat says already is not remembered a second time', () => {
+    changes(changeOf(11, 'drain-only', h1, 5, { generation: 3 }), changeOf(12, 'leave', h1, 4, { generation: 1 }));
+    expect(map.sizes().floors).toBe(0);
+    changes(changeOf(13, 'reserve', h1, 9), join(14, h1, 6, { generation: 4 }));
+    expect([map.floor(h1), map.sizes().floors]).toEqual([9, 1]);
+    changes(join(15, h1, 9, { generation: 5 }));
+    expect([map.floor(h1), map.sizes().floors]).toEqual([9, 0]);
+  });
+
   test('a booking seats nobody, and is remembered', () => {
     changes(changeOf(11, 'reserve', h2, 7, { reservedBy: 'd1' }), changeOf(12, 'reserve', h2, 6, { reservedBy: 'd2' }));
     expect([map.owner(h2), map.bookedEpoch(h2), map.floor(h2), joins]).toEqual([null, 7, 7, []]);

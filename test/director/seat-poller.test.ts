@@ -308,6 +308,18 @@ test('a listener that fails costs its own poll only', async () => {
   expect(polls('Y')).toHaveLength(2);
 });
 
+test('a listener that fails while the list changes costs no later round', async () => {
+  await begin();
+  map.onCell(({ type }) => {
+    if (type === 'unavailable') throw new Error('a fault');
+  });
+  list = [rowOf('Y')];
+  poller.listed();
+  expect(linesOf('orca_relay_shadow_seat_round_failed')).toHaveLength(1);
+  await pass(2_000);
+  expect([polls('X').length, polls('Y').length]).toEqual([1, 3]);
+});
+
 test('a round says how late it comes, and which cells it polls', async () => {
   const rounds: unknown[] = [];
   build({ onRound: ({ cells, lateMs }) => rounds.push([cells.map(({ cell_id }) => cell_id), lateMs]) });
