@@ -68,7 +68,7 @@ async function record({ userId, relayHostId }: HostIdentity, epoch: number): Pro
 }
 
 /** Phones that all want something of a database that does not answer: more of them than the pool has connections. */
-async function wedge(): Promise<() => void> {
+async function wedge(): Promise<() => Promise<void>> {
   proxy.stall();
   const crowd: RawPhone[] = [];
   let over = false;
