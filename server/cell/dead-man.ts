@@ -31,8 +31,6 @@ export class DeadMan {
   #windowMs = 0;
   #contactAt = 0;
   #claimDueAt = 0;
-  /** The claim under way whose answer counts; flags of a new generation forget it. */
-  #claim: object | null = null;
   /** While it is held this is said once, however often it is refused. */
   #heldSaid = false;
   #stopped = false;
@@ -64,7 +62,6 @@ export class DeadMan {
 
   /** Flags of a new generation. Those that say reserve start a window of their own. */
   follow(generation: number, flags: CellFlags): void {
-    this.#claim = null;
     this.#generation = generation;
     this.#slots = flags.deadManTripSlots;
     this.#windowMs = tripWindowMs(this.#coreOf().identity.cellId);
@@ -91,28 +88,22 @@ export class DeadMan {
 
   stop(): void {
     this.#stopped = true;
-    this.#claim = null;
   }
 
   async #ask(slots: number): Promise<void> {
     const core = this.#coreOf();
-    const claim = {};
-    this.#claim = claim;
     const spread = 1 + (2 * Math.random() - 1) * CLAIM_RETRY_SPREAD;
     this.#claimDueAt = core.clock.now() + CLAIM_RETRY_MS * spread;
     const answer = await this.#row.claim(slots);
-    if (answer === 'stale_cell_incarnation') return;
-    const counts = this.#claim === claim;
+    if (answer === 'stale_cell_incarnation' || this.#stopped) return;
     // A cell that had tripped stays so, whoever is back.
     const wanted = this.silent || this.#state === 'reclaiming';
     const event: TripEvent = answer !== 'granted' ? 'refused' : wanted ? 'granted' : 'late';
-    const outcome: ClaimOutcome = event === 'late' || (answer === 'granted' && !counts) ? 'late' : answer;
+    // Flags of a new generation have brought it into a state in which no answer means anything.
+    this.#fire(event, answer);
+    const outcome: ClaimOutcome = answer === 'granted' && this.#state !== 'tripped' ? 'late' : answer;
     core.metrics.tripClaims.inc({ outcome });
-    if (counts) {
-      this.#claim = null;
-      this.#fire(event, outcome);
-    }
-    if (!this.#stopped) this.#changed();
+    this.#changed();
   }
 
   #fire(event: TripEvent, reason: string = event): void {

@@ -163,21 +163,24 @@ export class Reregistration {
     core.metrics.reregistrations.inc({ outcome });
     const reaction = REREGISTRATION_REACTIONS[outcome];
     if (reaction === 'stand-down') core.standDown();
+    else if (core.seats.of(session.host) !== session) this.#left(session, outcome);
     else if (reaction === 'leased') this.#leased(session);
-    else if (core.seats.of(session.host) !== session) this.#attempts.delete(session);
     else this.#failed(session, reaction, outcome);
   }
 
-  /** The lease of a host that left meanwhile is given up; that of one that is in reserve mode again is kept. */
-  #leased(session: ControlSession): void {
+  /** It has left meanwhile: a lease that it got all the same is given up. A lost answer may have been a yes. */
+  #left(session: ControlSession, outcome: ReregistrationOutcome): void {
     const { leases, seats } = this.#coreOf();
     this.#attempts.delete(session);
-    if (seats.of(session.host) !== session) {
-      leases.release(session.host, session, null);
-      return;
-    }
+    if (outcome !== 'active' && outcome !== 'unanswered') return;
+    leases.release(session.host, session, seats.closeReason(session.host) ?? null);
+  }
+
+  /** Kept though the cell may be in reserve mode again. */
+  #leased(session: ControlSession): void {
+    this.#attempts.delete(session);
     if (this.#run !== null) this.#run.leased += 1;
-    leases.keep(session);
+    this.#coreOf().leases.keep(session);
   }
 
   #failed(session: ControlSession, reaction: 'again' | 'unrecorded' | 'refused', outcome: string): void {

@@ -48,6 +48,8 @@ interface Batch {
 
 export interface BookingClientParts {
   clock: Clock;
+  /** What cells are held to. */
+  peerTime: Clock;
   metrics: Metrics;
   post: CellPost;
   directorId: string;

@@ -24,10 +24,11 @@ export function isUnsettled(outcome: Demotion): boolean {
 }
 
 export interface DemotionsParts {
-  clock: Clock;
   fleet: { readonly cells: readonly CellRow[] };
   log: Logger;
   metrics: Metrics;
+  /** What cells are held to. */
+  peerTime: Clock;
   post: CellPost;
 }
 

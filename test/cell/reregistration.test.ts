@@ -191,13 +191,19 @@ describe('back to db', () => {
     const busy = Array.from({ length: core.db.poolMax }, () => core.db.query('select pg_advisory_lock_shared(90)'));
     to('db');
     expect(core.modes.reregistration.calls).toBe(1);
-    host.session.end('orphan-expired');
+    core.seats.rememberCloseReason(host.session.host, 'signed-out');
+    host.session.end('signed-out');
     await holder.end();
     await Promise.all(busy);
     await quiet(core);
     expect(await answers('active')).toBe(1);
     await core.background.idle();
     expect(await lease(host)).toEqual([]);
+    expect(
+      await database.query('select last_close_reason as said from relay.assignment where user_id = $1', [
+        host.session.host.userId,
+      ]),
+    ).toEqual([{ said: 'signed-out' }]);
     expect(await counted(core, 'orca_relay_lease_releases_total', { outcome: 'done' })).toBe(1);
   });
 

@@ -31,7 +31,7 @@ const post: CellPost = (cell, path, json, signal) =>
 beforeEach(() => {
   clock = new HandClock();
   sent = [];
-  client = new BookingClient({ clock, metrics: createMetrics(), post, directorId: 'director-1' });
+  client = new BookingClient({ clock, peerTime: clock, metrics: createMetrics(), post, directorId: 'director-1' });
 });
 
 const itemsOf = ({ json }: Sent) => reserveRequest.parse(JSON.parse(json)).items;

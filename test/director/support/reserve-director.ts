@@ -47,10 +47,10 @@ export class ReserveDirector {
     this.map = new SeatMap(clock, { retentionMs });
     this.memory = new PlacementMemory({ clock, mode, pending: this.pending, seats: this.map });
     const fleet = this.fleet();
-    this.demotions = new Demotions({ clock, fleet, log, metrics, post: this.post });
+    this.demotions = new Demotions({ fleet, log, metrics, peerTime: clock, post: this.post });
     this.supersede = new Supersede(fleet, this.map, this.demotions);
     this.assign = new ReserveAssign({
-      client: new BookingClient({ clock, metrics, post: this.post, directorId }),
+      client: new BookingClient({ clock, peerTime: clock, metrics, post: this.post, directorId }),
       clock,
       estimates: new BookingEstimates(clock, this.map),
       fleet,
