@@ -9,6 +9,8 @@ import { Lane, type LaneName, Permits } from './lanes.ts';
 import { seatOf } from './outcomes.ts';
 import { placementEvent } from './placement-events.ts';
 import type { Hints, PlacementMemory } from './placement-memory.ts';
+import { evidenceFor } from './poll-evidence.ts';
+import type { Verdict } from './reachability.ts';
 import type { Refusal } from './refusals.ts';
 
 /** Where every call for a place passes: the lanes, the pacing of hosts, and the one SQL call behind them. */
@@ -26,14 +28,28 @@ export interface Desk {
   readonly pacing: HostPacing;
   /** Runs `work` in a lane; a database that does not answer is a refusal of that lane. */
   inLane<T>(lane: LaneName, host: string | null, signal: AbortSignal, work: () => Promise<T>): Promise<Answered<T>>;
-  /** With what this director knows of the host beyond its row (03, epoch minted); what is granted is remembered. */
-  assign(params: Omit<ParamsOf<'assign'>, keyof Hints>): Promise<AssignResult>;
+  /**
+   * With what this director knows of the host beyond its row (03, epoch minted); what is granted is remembered. A host that is
+   * to be placed, and whose dead home only the director's polls may judge, is asked for once more with what they say (03,
+   * dead); nobody else is.
+   */
+  assign(params: AssignParams): Promise<AssignResult>;
+  /** Whether an answer to a host waits for the verdict of this director's polls, and they give it: its home is dead. */
+  judgesDead(result: AssignResult): boolean;
   /** What a `busy` row means to a caller in this lane. */
   rowBusyRetryMs(lane: LaneName): number;
   stop(): void;
 }
 
-export function openDesk({ clock, config, db, log, metrics }: RoleContext, memory: PlacementMemory): Desk {
+export type AssignParams = Omit<ParamsOf<'assign'>, keyof Hints | 'poll_evidence'>;
+
+export interface DeskParts {
+  memory: PlacementMemory;
+  /** What this director's polls say of a silent cell. */
+  judge: (cellId: string) => Verdict;
+}
+
+export function openDesk({ clock, config, db, log, metrics }: RoleContext, { memory, judge }: DeskParts): Desk {
   const { placement, sticky } = config.lanes;
   const shared = new Permits(placement.concurrency);
   // Joined first, so served first when a placement permit comes free.
@@ -49,6 +65,20 @@ export function openDesk({ clock, config, db, log, metrics }: RoleContext, memor
     sticky: new Lane({ name: 'sticky', ...laneOptions(sticky) }, new Permits(sticky.concurrency), clock),
   };
   const meters = measure(metrics, lanes);
+
+  async function call(params: Omit<ParamsOf<'assign'>, keyof Hints>): Promise<AssignResult> {
+    const host = { userId: params.user_id, relayHostId: params.relay_host_id };
+    const hints = memory.hints(host);
+    const result = await db.call('assign', { ...params, ...hints }, { timeoutMs: CALL_TIMEOUT_MS }).catch((error) => {
+      if (params.place !== false && mayHaveCommitted(error)) memory.perhapsGranted(host, hints);
+      throw error;
+    });
+    meters.assigned(result);
+    if (result.outcome === 'granted') memory.granted(host, seatOf(result));
+    const event = placementEvent(params, result);
+    if (event !== null) log.info(event);
+    return result;
+  }
 
   return {
     lanes,
@@ -78,18 +108,12 @@ export function openDesk({ clock, config, db, log, metrics }: RoleContext, memor
       }
     },
     async assign(params) {
-      const host = { userId: params.user_id, relayHostId: params.relay_host_id };
-      const hints = memory.hints(host);
-      const result = await db.call('assign', { ...params, ...hints }, { timeoutMs: CALL_TIMEOUT_MS }).catch((error) => {
-        if (params.place !== false && mayHaveCommitted(error)) memory.perhapsGranted(host, hints);
-        throw error;
-      });
-      meters.assigned(result);
-      if (result.outcome === 'granted') memory.granted(host, seatOf(result));
-      const event = placementEvent(params, result);
-      if (event !== null) log.info(event);
-      return result;
+      const result = await call(params);
+      if (params.requested_by !== 'host' || params.place !== true) return result;
+      const evidence = evidenceFor(result, judge);
+      return evidence === null ? result : call({ ...params, poll_evidence: evidence });
     },
+    judgesDead: (result) => evidenceFor(result, judge) !== null,
     rowBusyRetryMs: (lane) => lanes[lane].promise(ROW_BUSY_RETRY_MS),
     stop() {
       for (const lane of Object.values(lanes)) lane.stop();

@@ -7,6 +7,7 @@ import type { App } from '../uws.ts';
 import { createAssign } from './assign.ts';
 import { registerCellOnly } from './cell-only.ts';
 import { createCellPost } from './cell-post.ts';
+import { DeadCellVerdicts } from './dead-cell-verdicts.ts';
 import { type Desk, openDesk } from './desk.ts';
 import { EventFeed } from './event-feed.ts';
 import { registerEvents } from './event-route.ts';
@@ -43,6 +44,7 @@ export function createDirector(context: RoleContext): RolePart {
   const directorId = randomUUID();
   const serviceTokens = new ServiceTokens(config.signingKey, directorId, clock);
   const seats = new SeatMap(clock, { retentionMs: config.ownerRetentionMs });
+  const verdicts = new DeadCellVerdicts(log, metrics, clock);
   const poller = new SeatPoller({
     map: seats,
     cells: () => fleet.list,
@@ -53,13 +55,15 @@ export function createDirector(context: RoleContext): RolePart {
     metrics,
     clock,
     peerTime: context.peerTime,
+    onRound: ({ cells, lateMs }) => verdicts.round(cells, lateMs),
+    onPolled: ({ cellId, outcome }) => verdicts.polled(cellId, outcome),
   });
   fleet.onRead(() => poller.listed());
   const pending = new PendingMoves(clock);
   const memory = new PlacementMemory({ clock, mode: config.reservePlacement, pending, seats });
-  const desk = openDesk(context, memory);
+  const desk = openDesk(context, { memory, judge: (cellId) => verdicts.of(cellId) });
   const post = createCellPost(serviceTokens);
-  const reserve = openReserve({ context, desk, directorId, fleet, memory, post, seats });
+  const reserve = openReserve({ context, desk, directorId, fleet, memory, post, seats, verdicts });
   const owners = new Owners({ seats, pending, cells: () => fleet.cells });
   const locate = createLocate({ clock, db, desk, owners });
   const events = new EventFeed(db, log, metrics, clock);

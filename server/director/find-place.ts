@@ -24,7 +24,7 @@ export async function findPlace(desk: Desk, reserve: ReserveAssign, ask: Reserve
   if (planned.kind === 'refuse') return { refusal: planned.refusal };
   if (planned.kind === 'answer') return { granted: reserved(planned) };
   const kept = await askIn(desk, 'sticky', ask, { requested_by: 'host', place: false });
-  if ('refusal' in kept || kept.result.outcome !== 'would_place') return settle(desk, kept);
+  if ('refusal' in kept || !needsPlace(desk, kept.result)) return settle(desk, kept);
   const booked = planned.bookFirst ? await reserve.bookInstead(ask) : null;
   if (booked !== null) return { granted: reserved(booked) };
   return settle(desk, await askIn(desk, 'placement', ask, { requested_by: 'host', place: true }));
@@ -35,6 +35,11 @@ export async function currentPlace(desk: Desk, ask: Omit<ReserveAsk, 'region'>):
   const read = await askIn(desk, 'sticky', { ...ask, region: null }, { requested_by: 'resolve', place: false });
   if (!('refusal' in read) && read.result.outcome === 'would_place') return { refusal: { reason: 'no-assignment' } };
   return settle(desk, read);
+}
+
+/** A host whose home this director judges dead is to be placed as well: the call that places has Postgres judge the rest. */
+function needsPlace(desk: Desk, result: AssignResult): boolean {
+  return result.outcome === 'would_place' || desk.judgesDead(result);
 }
 
 type Asked = { refusal: Refusal } | { result: AssignResult; lane: LaneName };

@@ -15,12 +15,15 @@ const DEAD_AFTER_MS = 45_000;
 /** A streak that began so long before a disruption owes nothing to it. */
 const OWN_START_MS = 10_000;
 
-export type PolledCell = Pick<CellRow, 'cell_id' | 'region' | 'capacity_units'>;
+export type PolledCell = Pick<CellRow, 'cell_id' | 'region' | 'capacity_units' | 'admit_mode'>;
 
 /** What one poll said: a page of its feed, or how it ended otherwise. */
 export type PollSign = 'page' | Liveness;
 
-export type WithheldReason = 'sample' | 'fleet' | 'region';
+export const WITHHELD_REASONS = ['sample', 'fleet', 'region'] as const;
+export type WithheldReason = (typeof WITHHELD_REASONS)[number];
+/** What more than the cell itself may have failed. */
+export type Disruption = Exclude<WithheldReason, 'sample'>;
 
 export interface VerdictCounts {
   feedCells: number;
@@ -33,7 +36,7 @@ export type Verdict =
   /** Its polls do not say so. */
   | { verdict: 'not-dead' }
   | ({ verdict: 'withheld'; reason: WithheldReason } & VerdictCounts)
-  | ({ verdict: 'dead' } & VerdictCounts);
+  | ({ verdict: 'dead'; streakMs: number } & VerdictCounts);
 
 interface Streak {
   startedAt: number;
@@ -79,10 +82,19 @@ export class Reachability {
   }
 
   verdict(cellId: string, now: number): Verdict {
-    if (!isDeadStreak(this.#states.get(cellId)?.streak ?? null, now)) return { verdict: 'not-dead' };
+    const streak = this.#states.get(cellId)?.streak ?? null;
+    if (streak === null || !isDeadStreak(streak, now)) return { verdict: 'not-dead' };
     const counts = this.#counts(cellId, now);
     const reason = this.#guard(cellId, counts) ?? this.#lasting(cellId);
-    return reason === null ? { verdict: 'dead', ...counts } : { verdict: 'withheld', reason, ...counts };
+    if (reason !== null) return { verdict: 'withheld', reason, ...counts };
+    return { verdict: 'dead', streakMs: now - streak.startedAt, ...counts };
+  }
+
+  /** Of a cell that fails now, however long it has: whether its region or the fleet fails with it. Null for any other. */
+  disruption(cellId: string, now: number): Disruption | null {
+    if (!isFailing(this.#states.get(cellId)?.streak ?? null, now)) return null;
+    const reason = this.#guard(cellId, this.#counts(cellId, now));
+    return reason === 'sample' ? null : (reason ?? this.#lasting(cellId));
   }
 
   /** The first guard that withholds a verdict on the candidate. */
@@ -94,7 +106,7 @@ export class Reachability {
   }
 
   /** A disruption ends only with a round, and until then it withholds. */
-  #lasting(candidate: string): WithheldReason | null {
+  #lasting(candidate: string): Disruption | null {
     if (this.#disruptions.has(null)) return 'fleet';
     const region = this.#polled.get(candidate)?.region;
     return region !== undefined && this.#disruptions.has(region) ? 'region' : null;

@@ -6,6 +6,7 @@ import type { Metrics } from '../metrics.ts';
 import type { BookingClient } from './booking-client.ts';
 import type { BookingEstimates } from './booking-estimates.ts';
 import { candidateOf, isReserve, planCells } from './candidates.ts';
+import type { DeadCellVerdicts } from './dead-cell-verdicts.ts';
 import { FreshBooking, type FreshBookingParts, MAX_BOOKINGS } from './fresh-booking.ts';
 import type { HostFacts, Rejoin } from './host-facts.ts';
 import type { KnownSeat } from './known-rows.ts';
@@ -59,6 +60,7 @@ export interface ReserveAssignParts extends FreshBookingParts {
   readRow: ReadRow;
   seats: SeatView;
   supersede: Supersede;
+  verdicts: Pick<DeadCellVerdicts, 'disruption'>;
 }
 
 export class ReserveAssign {
@@ -116,7 +118,7 @@ export class ReserveAssign {
   }
 
   #situation(facts: HostFacts, rowRead: RowRead): Situation {
-    const { clock, estimates, fleet, mode, poolWaiters, seats } = this.#parts;
+    const { clock, estimates, fleet, mode, poolWaiters, seats, verdicts } = this.#parts;
     const cells = planCells(fleet.cells, seats);
     const byId = (cellId: string | null) => cells.find(({ row }) => row.cell_id === cellId);
     const last = byId(facts.lastCellId);
@@ -133,7 +135,11 @@ export class ReserveAssign {
       last:
         facts.lastCellId === null
           ? null
-          : { status: last?.view?.status ?? null, reserve: last !== undefined && isReserve(last) },
+          : {
+              status: last?.view?.status ?? null,
+              reserve: last !== undefined && isReserve(last),
+              disrupted: verdicts.disruption(facts.lastCellId) !== null,
+            },
       home: home === null ? null : { incarnation: home.incarnation, hasRoom: home.free > 0 },
     };
   }

@@ -25,7 +25,12 @@ export interface Situation {
   complete: boolean;
   sinceStartMs: number;
   /** The cell where the host was last; null if it was nowhere. A cell that is not polled has no status. */
-  last: { status: FeedStatus | null; reserve: boolean } | null;
+  last: {
+    status: FeedStatus | null;
+    reserve: boolean;
+    /** It does not answer, and its region or the fleet with it. */
+    disrupted: boolean;
+  } | null;
   /** Of the cell of `facts.rejoin`; null when it takes no hosts now, or is not heard. */
   home: { incarnation: string; hasRoom: boolean } | null;
 }
@@ -41,7 +46,10 @@ export type Step =
   | { do: 'rebook' }
   /** Book a place; without one the database, or a later time. */
   | { do: 'book' }
-  /** The database first; a booking only if it would place the host, and the database again without one. */
+  /**
+   * The database first; a booking only if it would place the host, and the database again without one. So is a host asked for
+   * whose cell may be well, and only out of this director's reach (P5).
+   */
   | { do: 'ask-then-book' }
   | { do: 'database' };
 
@@ -69,7 +77,7 @@ const PLAN: readonly Row[] = [
   { when: (it) => isStarting(it) && it.last === null, step: { do: 'database' } },
   { when: isAsItWas, step: { do: 'remember' } },
   { when: isToBeAsked, step: { do: 'rebook' } },
-  { when: ({ last }) => last === null || last.reserve, step: { do: 'book' } },
+  { when: ({ last }) => last === null || (last.reserve && !last.disrupted), step: { do: 'book' } },
   { when: () => true, step: { do: 'ask-then-book' } },
 ];
 

@@ -3,6 +3,7 @@ import type { CellRow, Change } from '../sql-interface.ts';
 import { BookingClient } from './booking-client.ts';
 import { BookingEstimates } from './booking-estimates.ts';
 import type { CellPost } from './cell-post.ts';
+import type { DeadCellVerdicts } from './dead-cell-verdicts.ts';
 import { Demotions } from './demotions.ts';
 import type { Desk } from './desk.ts';
 import { Ledger } from './ledger.ts';
@@ -26,6 +27,7 @@ export interface ReserveParts {
   memory: PlacementMemory;
   post: CellPost;
   seats: SeatMap;
+  verdicts: DeadCellVerdicts;
 }
 
 export interface Reserve {
@@ -37,11 +39,20 @@ export interface Reserve {
   stop(): Promise<void>;
 }
 
-export function openReserve({ context, desk, directorId, fleet, memory, post, seats }: ReserveParts): Reserve {
-  const { clock, config, db, log, metrics } = context;
+export function openReserve({
+  context,
+  desk,
+  directorId,
+  fleet,
+  memory,
+  post,
+  seats,
+  verdicts,
+}: ReserveParts): Reserve {
+  const { clock, config, db, log, metrics, peerTime } = context;
   const { random } = Math;
-  const client = new BookingClient({ clock, metrics, post, directorId });
-  const demotions = new Demotions({ clock, fleet, log, metrics, post });
+  const client = new BookingClient({ clock, peerTime, metrics, post, directorId });
+  const demotions = new Demotions({ fleet, log, metrics, peerTime, post });
   const supersede = new Supersede(fleet, seats, demotions);
   const ledger: Ledger = new Ledger({
     clock,
@@ -67,6 +78,7 @@ export function openReserve({ context, desk, directorId, fleet, memory, post, se
     region: config.region,
     seats,
     supersede,
+    verdicts,
   });
   seats.onPage((cellId, { joins }) => {
     for (const { reservedBy, ...join } of joins) {

@@ -69,7 +69,12 @@ class Director {
 }
 
 function cellsIn(region: string, count: number): PolledCell[] {
-  return Array.from({ length: count }, (_, n) => ({ cell_id: `${region}-${n}`, region, capacity_units: 900 }));
+  return Array.from({ length: count }, (_, n) => ({
+    cell_id: `${region}-${n}`,
+    region,
+    capacity_units: 900,
+    admit_mode: 'reserve',
+  }));
 }
 const ids = (region: string, count: number) => cellsIn(region, count).map(({ cell_id }) => cell_id);
 
@@ -87,7 +92,8 @@ describe('streaks', () => {
     director.run(44_900, only(X));
     expect(director.said(X)).toBe('not-dead');
     director.clock.advance(100);
-    expect(director.of(X)).toEqual({ verdict: 'dead', feedCells: 8, failing: 1, regionFeedCells: 4, regionFailing: 1 });
+    const counts = { feedCells: 8, failing: 1, regionFeedCells: 4, regionFailing: 1 };
+    expect(director.of(X)).toEqual({ verdict: 'dead', streakMs: 45_000, ...counts });
     // the last failure was at 44 s
     director.clock.advance(4_000);
     expect(director.said(X)).toBe('dead');
@@ -175,7 +181,12 @@ describe('guards', () => {
   };
   /** Each in a region with enough company. */
   const spread = (count: number) =>
-    Array.from({ length: count }, (_, n) => ({ cell_id: `c${n}`, region: `r${n % 3}`, capacity_units: 900 }));
+    Array.from({ length: count }, (_, n) => ({
+      cell_id: `c${n}`,
+      region: `r${n % 3}`,
+      capacity_units: 900,
+      admit_mode: 'reserve' as const,
+    }));
 
   test('5 five feed cells are too few, six are enough', () => {
     expect(dead60(cellsIn('us', 5), X)).toEqual(['sample']);
@@ -279,7 +290,8 @@ describe('guards', () => {
     director.cells = [...cellsIn('us', 12)];
     const mute = ids('us', 12).slice(6);
     director.run(60_000, only(X, ...mute));
-    expect(director.of(X)).toEqual({ verdict: 'dead', feedCells: 6, failing: 1, regionFeedCells: 6, regionFailing: 1 });
+    const counts = { feedCells: 6, failing: 1, regionFeedCells: 6, regionFailing: 1 };
+    expect(director.of(X)).toEqual({ verdict: 'dead', streakMs: 60_000, ...counts });
   });
 
   test('12 a director that starts while a cell is dead already decides after 45 s', () => {

@@ -70,7 +70,7 @@ function deskOf({ clock, memory }: ReserveDirector, through = db): Desk {
     origin: unused,
     leave: unused,
   };
-  return openDesk(context, memory);
+  return openDesk(context, { memory, judge: (cellId) => director.verdicts.of(cellId) });
 }
 
 async function rowIs(cellId: string, epoch: number): Promise<void> {

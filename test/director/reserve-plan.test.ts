@@ -51,6 +51,7 @@ const situation: fc.Arbitrary<Situation> = fc.record({
     fc.record({
       status: fc.constantFrom('pending' as const, 'live' as const, 'no-feed' as const, 'unverifiable' as const, null),
       reserve: fc.boolean(),
+      disrupted: fc.boolean(),
     }),
   ),
   home: fc.option(fc.record({ incarnation, hasRoom: fc.boolean() })),
@@ -157,10 +158,10 @@ describe('the plan (89)', () => {
     );
   });
 
-  test('does not book first what a cell in db mode may still hold', () => {
+  test('does not book first what a cell in db mode may still hold, or one that is silent among others (P5, incident 26)', () => {
     fc.assert(
       fc.property(situation, (it) => {
-        fc.pre(it.last !== null && !it.last.reserve);
+        fc.pre(it.last !== null && (!it.last.reserve || it.last.disrupted));
         expect(nextStep(it).do).not.toBe('book');
       }),
     );

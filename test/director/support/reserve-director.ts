@@ -2,6 +2,7 @@ import type { ReservePlacement } from '../../../server/config.ts';
 import { BookingClient } from '../../../server/director/booking-client.ts';
 import { BookingEstimates } from '../../../server/director/booking-estimates.ts';
 import type { CellPost } from '../../../server/director/cell-post.ts';
+import { DeadCellVerdicts } from '../../../server/director/dead-cell-verdicts.ts';
 import { Demotions } from '../../../server/director/demotions.ts';
 import { FeedRead } from '../../../server/director/feed-read.ts';
 import { Pace } from '../../../server/director/pace.ts';
@@ -34,6 +35,7 @@ export class ReserveDirector {
   readonly assign: ReserveAssign;
   readonly supersede: Supersede;
   readonly demotions: Demotions;
+  readonly verdicts: DeadCellVerdicts;
   /** Hosts whose rows were read. */
   readonly rowReads: { host: HostName; timeoutMs: number }[] = [];
   row: Awaited<ReturnType<ReadRow>> = { row: null };
@@ -43,6 +45,7 @@ export class ReserveDirector {
     const { mode = 'on', directorId = 'director-1', random = Math.random, retentionMs = 60_000 } = options;
     const { clock, metrics } = this;
     const log = createLogger({ role: 'director', level: 'silent' });
+    this.verdicts = new DeadCellVerdicts(log, metrics, clock);
     this.cells = cells;
     this.map = new SeatMap(clock, { retentionMs });
     this.memory = new PlacementMemory({ clock, mode, pending: this.pending, seats: this.map });
@@ -68,6 +71,7 @@ export class ReserveDirector {
       region: 'us-central1',
       seats: this.map,
       supersede: this.supersede,
+      verdicts: this.verdicts,
     });
     this.listed();
   }
