@@ -15,6 +15,7 @@ export interface AssignResult {
   outcome: AssignOutcome;
   rule: string;
   cause: UnavailableCause | null;
+  /** Granted: where. Refused with `verdict_wanted`: the cell that the verdict is wanted on. Else null. */
   cell_id: string | null;
   cell_url: string | null;
   region: string | null;

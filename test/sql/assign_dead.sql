@@ -22,8 +22,8 @@ $$;
 
 -- 13 dead-reserve
 select pg_temp.seated('18');
-select is(pg_temp.ask('18', floor => 4), 'unavailable home-unavailable unheard (verdict wanted)', '13 no evidence yet: a verdict is wanted');
-select is(pg_temp.ask('18', floor => 4, place => false), 'unavailable home-unavailable unheard (verdict wanted)', '13 asked not to place too');
+select is(pg_temp.ask('18', floor => 4), 'unavailable home-unavailable unheard x (verdict wanted)', '13 no evidence yet: a verdict is wanted');
+select is(pg_temp.ask('18', floor => 4, place => false), 'unavailable home-unavailable unheard x (verdict wanted)', '13 asked not to place too');
 select is((select r.decided_at from relay_v1.assign('user', '18', epoch_floor => 4) r), relay.now(), '13 with the moment it is wanted for');
 select is(pg_temp.ask('18', floor => 4, dead => 'x', place => false), 'would_place dead-reserve', '13 asked not to place');
 select ok(pg_temp.untouched('18', 'x'), '13 nothing is written then');
@@ -33,7 +33,7 @@ select is(pg_temp.changes('18'), 'moved x y 5 dead-reserve', '18 one event');
 select is((select c.detail ->> 'forced' from relay.change c where c.relay_host_id = '18'), 'true', '18 forced');
 select pg_temp.seat('19', 'x');
 select is(pg_temp.ask('19', floor => 4, dead => 'x'), 'granted dead-reserve y 5 from x', '19 a row without a lease: moved');
-select is(pg_temp.case_of('21', dead => null), 'unavailable home-unavailable unheard (verdict wanted)', '21 stale, no evidence');
+select is(pg_temp.case_of('21', dead => null), 'unavailable home-unavailable unheard x (verdict wanted)', '21 stale, no evidence');
 select ok(pg_temp.untouched('21', 'x'), '21 row and leases stay');
 select is(pg_temp.case_of('22-sweep', 'sweep'), 'unavailable home-unavailable unheard', '22 the sweep moves nobody');
 select is(pg_temp.case_of('22-resolve', 'resolve'), 'unavailable home-unavailable unheard', '22 nor a resolve');
@@ -58,10 +58,10 @@ select isnt((select m.aborted_at from relay.migration m where m.relay_host_id = 
 select is(pg_temp.case_of('27', floor => null), 'unavailable home-unavailable unheard', '27 no epoch floor');
 select is(pg_temp.case_of('27-zero', floor => 0), 'granted dead-reserve y 5 from x', '27 a floor of 0 is one');
 -- the evidence
-select is(pg_temp.case_of('of-y', dead => 'y'), 'unavailable home-unavailable unheard (verdict wanted)', '13 evidence about another cell');
-select is(pg_temp.case_of('late', age => '5001 ms'), 'unavailable home-unavailable unheard (verdict wanted)', '13 evidence 5.001 s old');
+select is(pg_temp.case_of('of-y', dead => 'y'), 'unavailable home-unavailable unheard x (verdict wanted)', '13 evidence about another cell');
+select is(pg_temp.case_of('late', age => '5001 ms'), 'unavailable home-unavailable unheard x (verdict wanted)', '13 evidence 5.001 s old');
 select is(pg_temp.case_of('in-time', age => '5 s'), 'granted dead-reserve y 5 from x', '13 evidence 5 s old');
-select is(pg_temp.case_of('early', age => '-1 ms'), 'unavailable home-unavailable unheard (verdict wanted)', '13 evidence from the future');
+select is(pg_temp.case_of('early', age => '-1 ms'), 'unavailable home-unavailable unheard x (verdict wanted)', '13 evidence from the future');
 select pg_temp.seated('withheld');
 select is((select r.outcome from relay_v1.assign('user', 'withheld', epoch_floor => 4, poll_evidence => jsonb_build_object(
   'cell_id', 'x', 'dead', false, 'evaluated_at', relay.now())) r), 'unavailable', '25 the verdict is withheld');

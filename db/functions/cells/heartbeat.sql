@@ -37,7 +37,7 @@ begin
     (heartbeat.load ->> 'total_connections')::int, (heartbeat.load ->> 'in_flight_connections')::int,
     (heartbeat.load ->> 'reserved_units')::int, (heartbeat.load ->> 'drain_told')::int,
     (heartbeat.load ->> 'drain_left')::int,
-    v_now - make_interval(secs => (heartbeat.load ->> 'director_contact_ms')::bigint / 1000.0))
+    v_now - make_interval(secs => (heartbeat.load ->> 'director_contact_ms')::float8 / 1000))
   on conflict on constraint cell_runtime_pkey do update
   set incarnation = excluded.incarnation, started_at = excluded.started_at, ready = excluded.ready,
     heard_at = excluded.heard_at, enforced_units = excluded.enforced_units,

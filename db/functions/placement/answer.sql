@@ -1,4 +1,5 @@
--- A decision that needs no write, as assign answers it. Caller: assign, apply_assign. Locks: none.
+-- A decision that needs no write, as assign answers it. A refusal names a cell only when a verdict on it is wanted.
+-- Caller: assign, apply_assign. Locks: none.
 create or replace function relay.answer(p_decision relay.decision, p_now timestamptz)
 returns relay_v1.assign_result
 language plpgsql immutable
@@ -18,6 +19,9 @@ begin
   end if;
   v_result.moved := false;
   v_result.verdict_wanted := coalesce(p_decision.verdict_wanted and p_decision.outcome = 'unavailable', false);
+  if v_result.verdict_wanted then
+    v_result.cell_id := p_decision.cell_id;
+  end if;
   v_result.decided_at := p_now;
   return v_result;
 end

@@ -1,5 +1,5 @@
 --! Previous: sha1:f6346b8096987a2c3f8dbcaf51d5ca9d81597c2d
---! Hash: sha1:41cf697757b1d8d717eb012466444ab794af93b0
+--! Hash: sha1:3d74d1ab502161fcedc619360f7ae3a3f2137f94
 --! Message: reserve mode
 
 -- Reserve mode: what directors and cells ask when seats are booked from memory.
@@ -124,7 +124,7 @@ begin
     (heartbeat.load ->> 'total_connections')::int, (heartbeat.load ->> 'in_flight_connections')::int,
     (heartbeat.load ->> 'reserved_units')::int, (heartbeat.load ->> 'drain_told')::int,
     (heartbeat.load ->> 'drain_left')::int,
-    v_now - make_interval(secs => (heartbeat.load ->> 'director_contact_ms')::bigint / 1000.0))
+    v_now - make_interval(secs => (heartbeat.load ->> 'director_contact_ms')::float8 / 1000))
   on conflict on constraint cell_runtime_pkey do update
   set incarnation = excluded.incarnation, started_at = excluded.started_at, ready = excluded.ready,
     heard_at = excluded.heard_at, enforced_units = excluded.enforced_units,
@@ -377,6 +377,36 @@ end
 $$;
 comment on function relay_v1.cells() is 'All cells with their last heartbeat';
 --! EndIncluded cells/cells.sql
+--! Included placement/answer.sql
+-- A decision that needs no write, as assign answers it. A refusal names a cell only when a verdict on it is wanted.
+-- Caller: assign, apply_assign. Locks: none.
+create or replace function relay.answer(p_decision relay.decision, p_now timestamptz)
+returns relay_v1.assign_result
+language plpgsql immutable
+as $$
+declare
+  v_result relay_v1.assign_result;
+begin
+  v_result.outcome := p_decision.outcome;
+  v_result.rule := p_decision.rule;
+  v_result.cause := case when p_decision.outcome = 'unavailable' then p_decision.cause end;
+  if p_decision.outcome = 'granted' then
+    v_result.cell_id := p_decision.cell_id;
+    v_result.cell_url := p_decision.cell_url;
+    v_result.region := p_decision.region;
+    v_result.epoch := p_decision.epoch;
+    v_result.lease_expires_at := p_decision.lease_expires_at;
+  end if;
+  v_result.moved := false;
+  v_result.verdict_wanted := coalesce(p_decision.verdict_wanted and p_decision.outcome = 'unavailable', false);
+  if v_result.verdict_wanted then
+    v_result.cell_id := p_decision.cell_id;
+  end if;
+  v_result.decided_at := p_now;
+  return v_result;
+end
+$$;
+--! EndIncluded placement/answer.sql
 --! Included placement/resolve.sql
 -- Where the host of a phone's credential is seated. A miss is not an absence: unseated asks the director to place.
 -- Caller: director, `POST /v1/resolve` (resume) and the invite mover (invite). Locks: none.

@@ -1,5 +1,5 @@
---! Previous: sha1:41cf697757b1d8d717eb012466444ab794af93b0
---! Hash: sha1:ff994aa18a55a228d08529748c9be0fb0bd0a8e7
+--! Previous: sha1:3d74d1ab502161fcedc619360f7ae3a3f2137f94
+--! Hash: sha1:b42c4c5045b9307e841e1d9d66d97f43c8930337
 --! Message: find a host by its id
 
 --! no-transaction
