@@ -304,7 +304,7 @@ describe('silence, with trip slots', () => {
     // A second after the row was refreshed, so that it is not written anyway.
     await second(1);
     await second((16 - (WINDOW_S % 15)) % 15, () => core.modes.contact());
-    await second(WINDOW_S - 1);
+    await second(WINDOW_S - 2);
     proxy.mute(/claim_trip_slot/);
     clock.advance(1_000);
     expect(core.modes.row.ageMs).toBe(1_000);
