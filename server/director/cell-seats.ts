@@ -30,7 +30,7 @@ export type SeatNews =
   /** An epoch was spoken of, and nothing else. */
   | { what: 'heard'; key: string; epoch: number };
 
-type Numbers = Pick<FeedPage, 'at' | 'draining' | 'counts' | 'intake'>;
+type Numbers = Pick<FeedPage, 'draining' | 'counts' | 'intake'>;
 
 export class CellSeats {
   status: FeedStatus = 'pending';
@@ -52,7 +52,7 @@ export class CellSeats {
     this.incarnation = head.incarnation;
     this.cursor = { incarnation: head.incarnation, seq: read.kind === 'full' ? head.seq : read.seq };
     this.mode = modeOf(head) ?? this.mode;
-    this.numbers = head;
+    this.numbers = numbersOf(head);
     this.status = 'live';
     this.failure = null;
     this.heard = true;
@@ -139,6 +139,11 @@ function follow(seats: Map<string, Seat>, change: FeedChange, incarnation: strin
 
 function seatOf({ epoch, generation, state, joinedAt }: FeedSeat): Seat {
   return { epoch, generation, state, joinedAt };
+}
+
+/** Not the page itself, which would keep every seat of it in memory. */
+function numbersOf({ draining, counts, intake }: FeedPage): Numbers {
+  return { draining, counts, ...(intake === undefined ? {} : { intake }) };
 }
 
 /** What the cell admits by; null when its page does not say. */

@@ -1,6 +1,7 @@
 import { beforeEach, describe, expect, test } from 'vitest';
 import { LIMITS } from '../../contract/limits.ts';
 import { type FeedChange, type FeedPage, feedPage } from '../../contract/seat-feed.ts';
+import { CellSeats } from '../../server/director/cell-seats.ts';
 import { FeedRead, type PageStep } from '../../server/director/feed-read.ts';
 import { type FeedJoin, SeatMap } from '../../server/director/seat-map.ts';
 import { HandClock } from '../support/hand-clock.ts';
@@ -159,6 +160,15 @@ describe('86 what a read does to the map', () => {
     expect(map.cell('X')?.mode).toBe('db');
     read(fullPage('X', [], { seq: 11, incarnation: 'X-2' }));
     expect(map.cell('X')?.mode).toBeNull();
+  });
+
+  test('F13 of a page nothing is kept but the seats and the numbers of its head', () => {
+    const cell = new CellSeats();
+    const intake = { perSec: 5, burst: 20, tokens: 3 };
+    const step = new FeedRead('X', null).take(fullPage('X', [seatOf(h1, 5)], { intake }));
+    if (step.step !== 'complete') throw new Error('not complete');
+    cell.take(step.read);
+    expect(cell.numbers).toEqual({ draining: false, counts: { controls: 1, seats: 1 }, intake });
   });
 
   test('changes whose ground went while they were under way are a gap', () => {
