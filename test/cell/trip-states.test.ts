@@ -62,6 +62,17 @@ describe('the states of the dead-man trip', () => {
     }
   });
 
+  it('61: are left by a tripped cell for new flags alone, or for want of a slot', () => {
+    const leaving = TRIP_EVENTS.filter((event) => TRIP_TRANSITIONS.tripped[event] !== null);
+    expect(leaving.sort()).toEqual(['armed', 'disarmed', 'lapsed']);
+  });
+
+  it('65: make nothing of an answer to a claim that flags have overtaken', () => {
+    for (const state of ['off', 'armed'] as const) {
+      for (const answer of ['granted', 'late', 'refused'] as const) expect(TRIP_TRANSITIONS[state][answer]).toBeNull();
+    }
+  });
+
   it.each<[string, Partial<TripFacts>, TripEvent | null]>([
     ['61: no number of slots: it trips without asking', { slots: undefined }, 'trip'],
     ['61: tripped is for good, whoever is heard', { state: 'tripped', silent: false }, null],
