@@ -1,4 +1,4 @@
--- connection_budget (B1–B3): the table of the reference, to the number.
+-- connection_budget (B1–B3): a large fleet, to the number.
 \ir helpers/fleet.sql
 select plan(31);
 
