@@ -140,6 +140,25 @@ function buildProgram(): Command {
     .option('--json', 'one JSON object')
     .action(async (options) => (await import('./operator/budget-command.ts')).runBudget(options, process.env));
   program
+    .command('drill')
+    .description('breaks a fleet of its own on this machine, shows what happens, and says whether the promises held')
+    .addArgument(
+      new Argument('<what>', 'what is broken').choices([
+        'dead-reserve-cell',
+        'director-outage',
+        'database-outage',
+        'partition',
+      ]),
+    )
+    .option(
+      '--hosts <count>',
+      'desktops with real sockets; partition: in each region (500; others 100)',
+      wholeNumber(10, 2_000),
+    )
+    .option('--reserve-cells <count>', 'dead-reserve-cell: with 2, a booking does the work', wholeNumber(1, 2), 1)
+    .option('--restart-directors', 'dead-reserve-cell: both directors are restarted right after the death')
+    .action(async (what, options) => (await import('./drill/run-drill.ts')).runDrill(what, options));
+  program
     .command('migrate')
     .description('brings the schema of DATABASE_URL to this version; run it before the new processes start')
     .action(async () => {

@@ -9,6 +9,8 @@ export interface ChildPlan {
   /** Of the CLI. */
   args: string[];
   env: NodeJS.ProcessEnv;
+  /** By default what this process was started with: the loader of the sources, if there is one. */
+  node?: { script: string; options: string[] };
 }
 
 export interface SupervisedChild {
@@ -97,18 +99,17 @@ function whyItEnded(heard: readonly string[]): string | undefined {
   return own?.slice(OWN_WORDS.length) ?? heard.find((line) => line.trim() !== '');
 }
 
-function forkCli({ args, env }: ChildPlan): ChildProcess {
-  return fork(process.argv[1] as string, args, {
+export function forkCli({ args, env, node }: ChildPlan): ChildProcess {
+  return fork(node?.script ?? (process.argv[1] as string), args, {
     env,
-    // the loader of the sources, if that is how this process runs
-    execArgv: process.execArgv,
+    execArgv: node?.options ?? process.execArgv,
     // its own process group: Ctrl-C reaches the parent alone, which then stops all in order
     detached: true,
     stdio: ['ignore', 'pipe', 'pipe', 'ipc'],
   });
 }
 
-async function endChild(child: ChildProcess | null): Promise<void> {
+export async function endChild(child: ChildProcess | null): Promise<void> {
   if (!child || child.exitCode !== null || child.signalCode !== null) return;
   const ended = new Promise((resolve) => child.once('exit', resolve));
   child.kill('SIGTERM');
