@@ -17,7 +17,10 @@ export interface Granted {
  * granted what the log does not know or what is below its floor. And what no foreign key forbids: no stray lease, no host
  * on an unknown cell. Returns what is wrong, a line each.
  */
-export async function historyProblems(db: FreshDatabase, granted: readonly Granted[] = []): Promise<string[]> {
+export async function historyProblems(
+  db: Pick<FreshDatabase, 'query'>,
+  granted: readonly Granted[] = [],
+): Promise<string[]> {
   const changes = await db.query<Row>(
     `select c.id, c.kind, c.from_cell, c.to_cell, c.relay_host_id, c.epoch from relay.change c
      where c.relay_host_id is not null order by c.id`,
@@ -44,7 +47,7 @@ export async function historyProblems(db: FreshDatabase, granted: readonly Grant
   return [...problems, ...(await strays(db))];
 }
 
-async function strays(db: FreshDatabase): Promise<string[]> {
+async function strays(db: Pick<FreshDatabase, 'query'>): Promise<string[]> {
   const rows = await db.query<{ problem: string }>(
     `select format('%s: a %s lease on %s@%s, the row says %s@%s', l.relay_host_id, l.state, l.cell_id, l.epoch, a.cell_id,
        a.epoch) as problem
