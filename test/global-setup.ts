@@ -4,7 +4,7 @@ import path from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { compile } from 'graphile-migrate';
 import pg from 'pg';
-import type { TestProject } from 'vitest/node';
+import type { ProvidedContext } from 'vitest';
 import { migrate, migrateSettings, migrationsFolder } from '../server/migrate.ts';
 import { installTestClock } from './support/test-clock.ts';
 import { startThrowawayPostgres } from './support/throwaway-postgres.ts';
@@ -23,8 +23,13 @@ declare module 'vitest' {
 
 export const RELAY_ROLES = ['relay_director', 'relay_cell', 'relay_operator', 'relay_monitor'] as const;
 
+/** Takes what tests are given; vitest's own does. */
+export interface Provider {
+  provide<K extends keyof ProvidedContext & string>(key: K, value: ProvidedContext[K]): void;
+}
+
 /** One throwaway server (or the one of ORCA_RELAY_TEST_POSTGRES_URL) and one migrated template for the whole run. */
-export async function setup(project: TestProject): Promise<() => Promise<void>> {
+export async function setup(project: Provider): Promise<() => Promise<void>> {
   const given = process.env.ORCA_RELAY_TEST_POSTGRES_URL;
   const server = given ? { url: given, stop: async () => undefined } : await startThrowawayPostgres();
   const template = `orca_relay_template_${process.pid}`;

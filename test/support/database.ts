@@ -1,5 +1,5 @@
 import pg from 'pg';
-import { inject } from 'vitest';
+import { inject, type ProvidedContext } from 'vitest';
 import { relayTypes } from '../../server/database.ts';
 
 export type RelayRole = 'relay_director' | 'relay_cell' | 'relay_operator' | 'relay_monitor';
@@ -26,9 +26,21 @@ let made = 0;
 export async function freshDatabase(): Promise<FreshDatabase> {
   const problem = inject('templateError');
   if (problem) throw new Error(problem);
+  return cloneTemplate({
+    postgresUrl: inject('postgresUrl'),
+    templateDatabase: inject('templateDatabase'),
+    rolePassword: inject('rolePassword'),
+  });
+}
+
+export type TemplateSource = Pick<ProvidedContext, 'postgresUrl' | 'templateDatabase' | 'rolePassword'>;
+
+export async function cloneTemplate(source: TemplateSource): Promise<FreshDatabase> {
+  const { postgresUrl, templateDatabase, rolePassword } = source;
+  const asAdmin = (work: (admin: pg.Client) => Promise<unknown>) => onServer(postgresUrl, work);
   const name = `orca_relay_test_${process.pid}_${++made}`;
-  await asAdmin((admin) => admin.query(`create database ${name} template ${inject('templateDatabase')}`));
-  const url = withDatabase(inject('postgresUrl'), name);
+  await asAdmin((admin) => admin.query(`create database ${name} template ${templateDatabase}`));
+  const url = withDatabase(postgresUrl, name);
   const pool = new pg.Pool({ connectionString: url.href, max: 4, types: relayTypes });
   pool.on('error', () => undefined);
   const query = async (text: string, values: readonly unknown[] = []) =>
@@ -39,7 +51,7 @@ export async function freshDatabase(): Promise<FreshDatabase> {
     urlFor: (role) => {
       const login = new URL(url);
       login.username = role;
-      login.password = inject('rolePassword');
+      login.password = rolePassword;
       return login.href;
     },
     query,
@@ -53,8 +65,8 @@ export async function freshDatabase(): Promise<FreshDatabase> {
   };
 }
 
-async function asAdmin(work: (admin: pg.Client) => Promise<unknown>): Promise<void> {
-  const admin = new pg.Client({ connectionString: inject('postgresUrl') });
+async function onServer(url: string, work: (admin: pg.Client) => Promise<unknown>): Promise<void> {
+  const admin = new pg.Client({ connectionString: url });
   await admin.connect();
   try {
     await work(admin);
