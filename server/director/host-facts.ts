@@ -48,12 +48,14 @@ export function hostFacts(knowledge: HostKnowledge): HostFacts {
   const newest = Math.max(bookedEpoch, ...places.map(({ epoch }) => epoch), 0);
   const [left] = recent;
   const wasLast = left !== undefined && !seats.some(({ epoch }) => epoch > left.epoch);
+  const floor = Math.max(knowledge.floor, newest);
   return {
-    floor: Math.max(knowledge.floor, newest),
+    floor,
     known: seats.length > 0 || recent.length > 0 || bookedEpoch > 0 || pending !== null || row !== null,
     outranked: wasLast && left.closeCode === CLOSE.WRONG_CELL,
     leftCellId: wasLast && isTold(left) ? left.cellId : null,
-    rejoin: rejoinAt(newest, seats, recent, row),
+    // a newer epoch that is known by its number alone: of an expired seat, or of a row read long ago
+    rejoin: newest < floor ? null : rejoinAt(newest, seats, recent, row),
     lastCellId: newestOf(places)?.cellId ?? null,
   };
 }

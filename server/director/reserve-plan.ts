@@ -10,7 +10,8 @@ import type { FeedStatus } from './seat-view.ts';
 /** How long after the start a host may be put off because a cell has yet to tell its seats. */
 const GATE_MS = 30_000;
 const UNKNOWN_READ_MS = 2_000;
-const OUTRANKED_READ_MS = 1_000;
+/** Where memory would do, but may not be the last word. */
+const DOUBTFUL_READ_MS = 1_000;
 
 export type RowRead = 'not-yet' | 'done' | 'failed';
 
@@ -63,8 +64,8 @@ const PLAN: readonly Row[] = [
   { when: ({ reserveCells }) => !reserveCells, step: { do: 'database' } },
   { when: (it) => it.rowRead === 'not-yet' && !it.facts.known, step: { do: 'read-row', timeoutMs: UNKNOWN_READ_MS } },
   {
-    when: (it) => it.rowRead === 'not-yet' && it.facts.outranked && it.poolWaiters === 0,
-    step: { do: 'read-row', timeoutMs: OUTRANKED_READ_MS },
+    when: (it) => it.rowRead === 'not-yet' && isDoubtful(it) && it.poolWaiters === 0,
+    step: { do: 'read-row', timeoutMs: DOUBTFUL_READ_MS },
   },
   {
     when: (it) => it.rowRead === 'failed' && !it.facts.known,
@@ -89,6 +90,11 @@ export function nextStep(situation: Situation): Step {
 
 function isStarting({ complete, sinceStartMs }: Situation): boolean {
   return !complete && sinceStartMs < GATE_MS;
+}
+
+/** Its row says more than this memory, or may: a cell that has yet to tell its seats may hold a newer one. */
+function isDoubtful({ facts, complete }: Situation): boolean {
+  return facts.outranked || (facts.rejoin !== null && !complete);
 }
 
 /** Another process of its cell, or this one may have had its reasons: it says by itself whether it takes the host back. */

@@ -108,6 +108,19 @@ describe('from memory (89)', () => {
     expect(await director.ask(h1)).toMatchObject(booked('Y', 7));
   });
 
+  test('not at an epoch below one that was heard of, though the map shows that one no more (P1)', async () => {
+    const [x, y] = [new ReserveCell('X'), new ReserveCell('Y')];
+    x.join(h1, 6);
+    const director = fleet([x, y], { random: () => 0 });
+    x.leave(h1, 1006);
+    y.join(h1, 8);
+    director.pass(1_000);
+    y.down = true;
+    director.pass(61_000);
+    expect(director.map.seats(h1)).toEqual([]);
+    expect(await director.ask(h1)).toMatchObject(booked('X', 9));
+  });
+
   test('a leaver only where there is room by the last poll', async () => {
     const [x, y] = [new ReserveCell('X', { ceiling: 1 }), new ReserveCell('Y')];
     x.join(h1, 6);
@@ -389,6 +402,20 @@ describe('the start of a director (89)', () => {
     director.poll();
     expect(await director.ask(h1)).toEqual(database);
     expect(director.memory.hints(h1)).toEqual({ epoch_floor: null, seen: null });
+  });
+
+  test('a host is not sent back to a seat that it left for a newer one, on a cell that has yet to tell its seats (P1)', async () => {
+    const [x, y] = [new ReserveCell('X'), new ReserveCell('Y')];
+    x.join(h1, 4);
+    x.leave(h1, 1006);
+    y.join(h1, 6);
+    const director = new ReserveDirector([x, y]);
+    director.row = { row: { cellId: 'Y', epoch: 6 } };
+    director.poll([x]);
+    expect(await director.ask(h1)).toMatchObject({ refusal: { reason: 'reserve-map-incomplete' } });
+    expect(director.rowReads).toEqual([{ host: h1, timeoutMs: 1_000 }]);
+    director.poll([y]);
+    expect(await director.ask(h1)).toMatchObject({ rule: 'reserve-memory', seat: { cellId: 'Y', epoch: 6 } });
   });
 
   test('a host whose cell has answered need not wait for the others', async () => {
