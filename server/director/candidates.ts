@@ -75,12 +75,15 @@ function share(here: readonly Candidate[], bookable: number, database: readonly 
   return bookable + left === 0 ? (here.length > 0 ? 1 : 0) : bookable / (bookable + left);
 }
 
-/** The database may place new hosts there: a live cell in db mode, or a reserve cell that fell back to it. */
+/**
+ * The database may place new hosts there: a live cell in db mode, or a reserve cell that fell back to it. One that is recorded
+ * as reserve and on its way into that mode or out of it is no target of the database's.
+ */
 function isDatabaseCell(cell: PlanCell): boolean {
   const { row, view } = cell;
   if (row.admission !== 'general' || row.draining || row.ready !== true) return false;
   if (row.heard_age_ms === null || row.heard_age_ms >= LIMITS.heartbeatTtlMs) return false;
-  return !isReserve(cell) || view?.mode === 'db';
+  return !isReserve(cell) || view?.tripped === true;
 }
 
 /** The better of two at random, so that directors with one and the same map do not all choose one cell. */

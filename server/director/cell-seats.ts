@@ -40,6 +40,7 @@ export class CellSeats {
   incarnation: string | null = null;
   cursor: FeedCursor | null = null;
   mode: AdmitMode | null = null;
+  tripped = false;
   numbers: Numbers | null = null;
   /** By host key. Replaced, never copied. */
   seats: ReadonlyMap<string, Seat> = new Map();
@@ -52,6 +53,7 @@ export class CellSeats {
     this.incarnation = head.incarnation;
     this.cursor = { incarnation: head.incarnation, seq: read.kind === 'full' ? head.seq : read.seq };
     this.mode = modeOf(head) ?? this.mode;
+    this.tripped = this.mode === 'db' && flagOf(head) === 'reserve';
     this.numbers = numbersOf(head);
     this.status = 'live';
     this.failure = null;
@@ -148,6 +150,10 @@ function numbersOf({ draining, counts, intake }: FeedPage): Numbers {
 
 /** What the cell admits by; null when its page does not say. */
 function modeOf(page: FeedPage): AdmitMode | null {
-  const flag = page.flagsApplied?.flags.admitMode;
-  return page.admitModeRaw ?? page.admitModeEffective ?? (flag === 'db' || flag === 'reserve' ? flag : null);
+  return page.admitModeRaw ?? page.admitModeEffective ?? flagOf(page);
+}
+
+function flagOf({ flagsApplied }: FeedPage): AdmitMode | null {
+  const flag = flagsApplied?.flags.admitMode;
+  return flag === 'db' || flag === 'reserve' ? flag : null;
 }

@@ -372,6 +372,7 @@ function viewOf(cellId: string, { seats, arm }: Held): CellView {
     status,
     incarnation,
     mode,
+    tripped: seats.tripped,
     draining: numbers?.draining ?? false,
     units: numbers?.counts.units ?? null,
     ceiling: numbers?.counts.ceiling ?? null,

@@ -44,6 +44,8 @@ export interface CellView {
   incarnation: string | null;
   /** Raw if the feed says it, else effective, else what its flags say; null while no feed has said anything. */
   mode: AdmitMode | null;
+  /** Its flags say reserve, and it fell back to the database. */
+  tripped: boolean;
   draining: boolean;
   units: number | null;
   /** Null: the cell hides it, and is no candidate for a booking. */

@@ -1,4 +1,5 @@
 import { describe, expect, test } from 'vitest';
+import type { AdmitMode } from '../../server/sql-interface.ts';
 import { hostOf } from './support/feed.ts';
 import { ReserveCell } from './support/reserve-cell.ts';
 import { ReserveDirector, type ReserveDirectorOptions } from './support/reserve-director.ts';
@@ -321,6 +322,25 @@ describe('regions (89)', () => {
     draws.splice(0, draws.length, 0);
     // it hides its ceiling: nobody knows how to share
     expect(await director.ask(hostOf(3))).toEqual(database);
+  });
+});
+
+describe('a cell that is recorded as reserve and admits by the database (91)', () => {
+  const fallback = (flags: { admitMode: AdmitMode }) => {
+    const other = new ReserveCell('Y', { ceiling: 900 });
+    other.mode = 'db';
+    other.head = { flagsApplied: { generation: 1, flags } };
+    return other;
+  };
+
+  test('is no place for new hosts on its way into reserve mode or out of it', async () => {
+    const director = fleet([new ReserveCell('X'), fallback({ admitMode: 'db' })], { random: () => 0.99 });
+    expect(await director.ask(h1)).toMatchObject(booked('X', 1));
+  });
+
+  test('is one once it has tripped', async () => {
+    const director = fleet([new ReserveCell('X'), fallback({ admitMode: 'reserve' })], { random: () => 0.99 });
+    expect(await director.ask(h1)).toEqual(database);
   });
 });
 
