@@ -17,6 +17,7 @@ import { registerFleetPage } from './fleet-page.ts';
 import { createHostToken } from './host-token.ts';
 import { InviteMover } from './invite-mover.ts';
 import { createLocate } from './locate.ts';
+import { NotificationQueue } from './notification-queue.ts';
 import { Owners } from './owners.ts';
 import { PendingMoves } from './pending-moves.ts';
 import { PlacementMemory } from './placement-memory.ts';
@@ -73,6 +74,7 @@ export function createDirector(context: RoleContext): RolePart {
     events.page(cellId, page);
   });
   const feed = new FleetFeed(db, log, metrics, clock);
+  const notifications = new NotificationQueue(db, log, metrics, clock);
   const mover = new InviteMover({ clock, peerTime: context.peerTime, locate, log, metrics, refusals });
   let running: { stream: ChangeStream; sweeps: Sweeps } | null = null;
 
@@ -90,6 +92,7 @@ export function createDirector(context: RoleContext): RolePart {
       await checkPoolBudget(db);
       poller.start();
       reserve.start();
+      notifications.start();
       const stream = openChangeStream({
         databaseUrl: config.databaseUrl,
         db,
@@ -129,6 +132,7 @@ export function createDirector(context: RoleContext): RolePart {
         poller.stop().then(() => reserve.stop()),
         feed.stop(),
         events.stop(),
+        notifications.stop(),
         stopping?.stream.stop(),
         stopping?.sweeps.stop(),
       ]);
