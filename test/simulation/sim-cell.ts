@@ -41,15 +41,19 @@ export interface SimSession extends SeatedSession {
 
 export type Hello = { seated: SimSession } | { refused: number };
 
+const REREGISTER_MS = 5_000;
+
 /** What a cell takes by; a fault of the simulation changes it behind the back of whoever watches. */
 export interface CellRules {
   limit: CellLimit;
   intakePerSec: number;
   /** Whether it lets go of a seat that is outranked. */
   demotes: boolean;
+  /** Whether Postgres is told how it really admits. */
+  saysMode: boolean;
 }
 
-export const REAL_RULES: Omit<CellRules, 'limit'> = { intakePerSec: INTAKE_PER_SEC, demotes: true };
+export const REAL_RULES: Omit<CellRules, 'limit'> = { intakePerSec: INTAKE_PER_SEC, demotes: true, saysMode: true };
 
 /** What a cell tells whoever watches the run. */
 export interface CellWitness {
@@ -70,7 +74,8 @@ export class SimCell {
   readonly #time: VirtualTime;
   readonly #db: SimDatabase;
   readonly #witness: CellWitness;
-  readonly #mode: AdmitMode;
+  #mode: AdmitMode;
+  readonly #recorded: AdmitMode;
   readonly #rules: CellRules;
   incarnation = '';
   units: Units;
@@ -93,6 +98,7 @@ export class SimCell {
     this.region = plan.region;
     this.url = `http://${plan.id}.localhost`;
     this.#mode = plan.mode;
+    this.#recorded = plan.mode;
     this.mostHosts = plan.mostHosts;
     this.#rules = rules;
     this.units = new Units(rules.limit.hardCap);
@@ -120,7 +126,32 @@ export class SimCell {
     this.#book = this.#newBook();
     this.draining = false;
     this.up = true;
+    this.#mode = this.#recorded;
     await this.beat();
+    await this.#sayMode();
+  }
+
+  get tripped(): boolean {
+    return this.up && this.#mode !== this.#recorded;
+  }
+
+  /** As the dead-man's switch does: from now on the database admits, and every host here is given a lease. */
+  async trip(): Promise<void> {
+    if (this.#recorded !== 'reserve' || this.#mode === 'db') return;
+    this.#mode = 'db';
+    this.#book.void();
+    while (this.tripped) {
+      await this.#sayMode();
+      await this.#lease();
+      await this.#time.sleep(REREGISTER_MS);
+    }
+  }
+
+  /** An operator's way back. */
+  async rearm(): Promise<void> {
+    if (!this.tripped) return;
+    this.#mode = this.#recorded;
+    await this.#sayMode();
   }
 
   /** The process is gone, with every socket. */
@@ -362,6 +393,35 @@ export class SimCell {
         generation,
       })
       .catch(() => undefined);
+  }
+
+  async #sayMode(): Promise<void> {
+    if (!this.answers || !this.#rules.saysMode || this.#recorded === 'db') return;
+    const caller = { cell_id: this.id, incarnation: this.incarnation };
+    await this.#db.call('record_effective_mode', { ...caller, mode: this.#mode }).catch(() => undefined);
+  }
+
+  /** Whom the rows refuse for good goes elsewhere. */
+  async #lease(): Promise<void> {
+    const unleased = [...this.#sessions.values()].filter(({ leased }) => !leased);
+    if (!this.answers || unleased.length === 0) return;
+    const caller = { cell_id: this.id, incarnation: this.incarnation };
+    const inclusion_watermark = this.units.inclusionWatermark;
+    const controls = unleased.map(({ host, epoch, generation }) => ({
+      user_id: host.userId,
+      relay_host_id: host.relayHostId,
+      epoch,
+      generation,
+      units: 1,
+      inclusion_watermark,
+    }));
+    const answers = await this.#db.call('reregister_controls', { ...caller, controls }).catch(() => []);
+    for (const { user_id: userId, relay_host_id: relayHostId, generation, outcome } of answers) {
+      const session = this.#sessions.get(hostKey({ userId, relayHostId }));
+      if (session?.generation !== generation) continue;
+      if (outcome === 'active') session.leased = true;
+      else if (outcome === 'wrong_cell' || outcome === 'wrong_epoch') this.#end(session, CLOSE.WRONG_CELL);
+    }
   }
 
   #noteLeft(host: HostName, epoch: number): void {

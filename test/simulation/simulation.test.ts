@@ -28,6 +28,7 @@ const FAULTS: [Fault, string][] = [
   ['ledger-falls', 'history:'],
   ['endless-bookings', 'bookings:'],
   ['no-floor', 'floor:'],
+  ['silent-trip', 'tripped:'],
 ];
 /** Not every run comes to the place where a fault shows. */
 const TRIES = 5;

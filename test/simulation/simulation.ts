@@ -17,7 +17,14 @@ import { Witness } from './witness.ts';
  */
 
 /** What is wrong in the relay on purpose, so that an invariant must notice. */
-export type Fault = 'no-cap' | 'no-intake' | 'no-demotion' | 'ledger-falls' | 'endless-bookings' | 'no-floor';
+export type Fault =
+  | 'no-cap'
+  | 'no-intake'
+  | 'no-demotion'
+  | 'ledger-falls'
+  | 'endless-bookings'
+  | 'no-floor'
+  | 'silent-trip';
 
 export interface SimulationOptions {
   seed: number;
@@ -43,6 +50,7 @@ const RENEW_MS = 30_000;
 const CHANGES_MS = 1_000;
 const SWEEP_MS = 30_000;
 const LOOK_MS = 1_000;
+const TRIPPED_MS = 20_000;
 const WALL_START = Date.UTC(2026, 0, 1);
 const NO_CAP = { hardCap: 100_000, unobservedBound: 2 };
 
@@ -84,6 +92,7 @@ class SimFleet {
   readonly #hosts: SimHost[] = [];
   readonly #world: SimWorld;
   #made = 0;
+  #outages = 0;
 
   constructor(fresh: FreshDatabase, random: () => number, fault: Fault | undefined) {
     this.#fresh = fresh;
@@ -153,6 +162,7 @@ class SimFleet {
         limit: this.#fault === 'no-cap' ? NO_CAP : limit,
         ...(this.#fault === 'no-intake' ? { intakePerSec: 1_000 } : {}),
         ...(this.#fault === 'no-demotion' ? { demotes: false } : {}),
+        ...(this.#fault === 'silent-trip' ? { saysMode: false } : {}),
       };
       const plan = {
         id: `${region}-${n}`,
@@ -249,7 +259,10 @@ class SimFleet {
     const random = this.#random;
     while (this.#time.now() < FAULTS_MS - 20_000) {
       await this.#time.sleep(between(random, 500, 3_000));
-      const cell = pick(random, [...this.#cells.values()]);
+      const cell = pick(
+        random,
+        [...this.#cells.values()].filter(({ tripped }) => !tripped),
+      );
       const happen = pick(random, [
         () => this.#restart(cell),
         () => this.#drain(cell),
@@ -261,6 +274,7 @@ class SimFleet {
         () => this.#wires.delay(cell.id, 0),
         () => this.#wires.loseSome(between(random, 0, 0.1)),
         () => this.#loseDatabase(),
+        () => this.#trip(cell),
       ]);
       void happen();
     }
@@ -292,9 +306,29 @@ class SimFleet {
 
   async #loseDatabase(): Promise<void> {
     if (this.#db.away || this.#random() < 0.5) return;
+    this.#outages += 1;
     this.#db.away = true;
     await this.#time.sleep(between(this.#random, 1_000, 15_000));
     this.#db.away = false;
+  }
+
+  /** A tripped cell takes hosts from the database again within 20 s, unless that was away meanwhile. */
+  async #trip(cell: SimCell): Promise<void> {
+    if (!cell.up || cell.draining || !cell.answers) return;
+    void cell.trip();
+    const { incarnation } = cell;
+    const outages = this.#outages;
+    await this.#time.sleep(TRIPPED_MS);
+    if (cell.incarnation !== incarnation || !cell.tripped || this.#outages !== outages || this.#db.away) return;
+    const explained = await this.#db.call('explain_assign', {
+      user_id: 'user-probe',
+      relay_host_id: 'probe-host-00000',
+      preferred_region: cell.region,
+    });
+    const { candidates } = explained as { candidates: { cell_id: string; rejected: string | null }[] };
+    this.#witness.tripped(cell, candidates.find(({ cell_id }) => cell_id === cell.id)?.rejected ?? null);
+    await this.#time.sleep(TRIPPED_MS);
+    await cell.rearm();
   }
 
   async #letTheLedgerFall(): Promise<void> {

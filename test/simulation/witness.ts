@@ -14,7 +14,7 @@ const OUTRANKED_MS = 60_000;
 /** Watches a run from outside and writes down what must not be (92). Each finding names its invariant. */
 export class Witness implements CellWitness {
   readonly findings = new Set<string>();
-  readonly counts = { booked: 0, seated: 0, fromDatabase: 0 };
+  readonly counts = { booked: 0, seated: 0, fromDatabase: 0, tripped: 0 };
   readonly #time: VirtualTime;
   readonly #bookings = new Map<string, number[]>();
   readonly #seats = new Map<string, Set<SimSession>>();
@@ -70,6 +70,12 @@ export class Witness implements CellWitness {
     if (epoch < floor || (minted && epoch === floor)) {
       this.findings.add(`floor: the database gave epoch ${epoch}, the floor was ${floor}`);
     }
+  }
+
+  /** 20 s after a cell has tripped. @param rejected why the database places nobody there */
+  tripped(cell: SimCell, rejected: string | null): void {
+    this.counts.tripped += 1;
+    if (rejected === 'reserve') this.findings.add(`tripped: the database still places nobody on ${cell.id}`);
   }
 
   /** Once a second. */
