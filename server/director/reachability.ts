@@ -99,10 +99,12 @@ export class Reachability {
 
   /** The first guard that withholds a verdict on the candidate. */
   #guard(candidate: string, counts: VerdictCounts): WithheldReason | null {
+    return this.#isSample(candidate, counts) ? 'sample' : (brokenBy(counts)[0] ?? null);
+  }
+
+  #isSample(candidate: string, { feedCells }: VerdictCounts): boolean {
     const carries = (this.#polled.get(candidate)?.capacity_units ?? 0) > 0;
-    if (!carries || counts.feedCells < LIMITS.verdictMinFeedCells) return 'sample';
-    if (counts.failing * 3 > counts.feedCells) return 'fleet';
-    return counts.regionFailing * 2 >= counts.regionFeedCells ? 'region' : null;
+    return !carries || feedCells < LIMITS.verdictMinFeedCells;
   }
 
   /** A disruption ends only with a round, and until then it withholds. */
@@ -132,9 +134,10 @@ export class Reachability {
     const disrupted = new Set<string | null>();
     for (const [cellId, cell] of this.#polled) {
       if (!isFailing(this.#states.get(cellId)?.streak ?? null, now)) continue;
-      const reason = this.#guard(cellId, this.#counts(cellId, now));
-      if (reason === 'fleet') disrupted.add(null);
-      if (reason === 'region') disrupted.add(cell.region);
+      const counts = this.#counts(cellId, now);
+      if (this.#isSample(cellId, counts)) continue;
+      // a region does not recover by having the fleet for company
+      for (const scope of brokenBy(counts)) disrupted.add(scope === 'fleet' ? null : cell.region);
     }
     for (const [scope, startedAt] of this.#disruptions) {
       if (disrupted.has(scope)) continue;
@@ -153,6 +156,14 @@ export class Reachability {
       state.streak = { startedAt: now, failures: 0, lastAt: state.streak.lastAt };
     }
   }
+}
+
+/** What fails with so many, in the order in which it is said. */
+function brokenBy({ feedCells, failing, regionFeedCells, regionFailing }: VerdictCounts): Disruption[] {
+  return [
+    ...(failing * 3 > feedCells ? (['fleet'] as const) : []),
+    ...(regionFailing * 2 >= regionFeedCells ? (['region'] as const) : []),
+  ];
 }
 
 function extended(streak: Streak | null, now: number): Streak {

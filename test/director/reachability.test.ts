@@ -160,6 +160,16 @@ describe('streaks', () => {
     expect(director.said(X)).toBe(unanswered ? 'dead' : 'not-dead');
   });
 
+  test('O23 a cell that refuses the director for 10 min is not dead', () => {
+    director.run(
+      600_000,
+      (cellId) => (cellId === X ? failed('unauthorized') : PAGE),
+      () => {
+        expect(director.said(X)).toBe('not-dead');
+      },
+    );
+  });
+
   test('14 tokens that cannot be made for 60 s make nobody dead', () => {
     director.run(60_000, () => failed('unminted'));
     for (const { cell_id } of director.cells) expect(director.said(cell_id)).toBe('not-dead');
@@ -239,6 +249,42 @@ describe('guards', () => {
     expect(director.said(later)).toBe('not-dead');
     director.run(5_000, only(old, later));
     expect(director.said(later)).toBe('dead');
+  });
+
+  test('8 a disruption of a region that grows into one of the fleet, and shrinks again, is one', () => {
+    director = new Director([...cellsIn('us', 3), ...cellsIn('asia', 3)]);
+    director.run(50_000, only('us-0', 'us-1'));
+    expect(director.said('us-0')).toBe('region');
+    for (const [silent, reason] of [
+      [['us-0', 'us-1', 'asia-0'], 'fleet'],
+      [['us-0', 'us-1'], 'region'],
+    ] as const) {
+      director.run(15_000, only(...silent), (since) => {
+        if (since >= 6_000) expect(director.said('us-0')).toBe(reason);
+        else expect(['region', 'fleet']).toContain(director.said('us-0'));
+      });
+    }
+    director.run(44_000, only('us-0'), () => expect(director.said('us-0')).not.toBe('dead'));
+    director.run(7_000, only('us-0'));
+    expect(director.said('us-0')).toBe('dead');
+  });
+
+  test('26 while its region is silent with it, a cell is in a disruption at once; alone, or in a small fleet, it is in none', () => {
+    director = new Director([...cellsIn('us', 3), ...cellsIn('asia', 3)]);
+    director.run(2_000, only('us-0', 'us-1'));
+    expect(['us-0', 'us-1', 'us-2', 'asia-0'].map((id) => director.verdicts.disruption(id))).toEqual([
+      'region',
+      'region',
+      null,
+      null,
+    ]);
+    director.run(3_000, only('us-0', 'us-1', 'asia-0'));
+    expect(director.verdicts.disruption('asia-0')).toBe('fleet');
+    for (const cells of [cellsIn('us', 6), cellsIn('us', 5)]) {
+      director = new Director(cells);
+      director.run(60_000, only(X));
+      expect(director.verdicts.disruption(X)).toBeNull();
+    }
   });
 
   test('9 a withheld verdict is said at once and each minute, each cell by itself, sample too', () => {
@@ -341,6 +387,18 @@ describe('own lateness', () => {
     expect(director.said(X)).toBe('not-dead');
     director.clock.advance(100);
     expect(director.said(X)).toBe('dead');
+  });
+
+  test('23 a director that was stopped for 2 min finds nobody dead, who was nearly so before or fell silent meanwhile', () => {
+    director.run(44_000, only(X));
+    director.clock.sleep(120_000);
+    const silent = only(X, 'eu-0');
+    director.round(silent, 0, 119_000);
+    director.run(44_900, silent, () => {
+      for (const cellId of [X, 'eu-0']) expect(director.said(cellId)).toBe('not-dead');
+    });
+    director.run(2_000, silent);
+    expect([director.said(X), director.said('eu-0')]).toEqual(['dead', 'dead']);
   });
 
   test('an answer counts, however late the director is', () => {
