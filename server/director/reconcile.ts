@@ -2,12 +2,13 @@ import type { Clock, Timer } from '../clock.ts';
 import type { CellRow } from '../sql-interface.ts';
 import { isReserve, planCells } from './candidates.ts';
 import type { Ledger } from './ledger.ts';
+import { GATE_MS } from './reserve-plan.ts';
 import type { SeatView } from './seat-view.ts';
 
 /**
  * Offers the ledger every seat on a reserve cell, so that none is missed for good: one whose director died before it wrote, or
- * that a full snapshot told without saying who booked it (reserve-mode 1.5). Once the map is complete, and from then on
- * every 10 min and a little more.
+ * that a full snapshot told without saying who booked it (reserve-mode 1.5). Once the map is complete, or some cell has kept it
+ * waiting for too long, and from then on every 10 min and a little more.
  */
 
 const EVERY_MS = 600_000;
@@ -28,6 +29,7 @@ export interface ReconcileParts {
 
 export class Reconcile {
   readonly #parts: ReconcileParts;
+  #startedAt = 0;
   #timer: Timer | undefined;
   #rounds = 0;
 
@@ -36,6 +38,7 @@ export class Reconcile {
   }
 
   start(): void {
+    this.#startedAt = this.#parts.clock.now();
     this.#arm(0);
   }
 
@@ -49,7 +52,8 @@ export class Reconcile {
   }
 
   #look(): void {
-    if (!this.#parts.seats.complete()) {
+    const { clock, seats } = this.#parts;
+    if (this.#rounds === 0 && !seats.complete() && clock.now() - this.#startedAt < GATE_MS) {
       this.#arm(LOOK_MS);
       return;
     }

@@ -7,8 +7,8 @@ import type { FeedStatus } from './seat-view.ts';
  * wins. It decides on what is known, and asks for what it needs to know by a step of its own.
  */
 
-/** How long after the start a host may be put off because a cell has yet to tell its seats. */
-const GATE_MS = 30_000;
+/** How long after the start anything may be put off because a cell has yet to tell its seats. */
+export const GATE_MS = 30_000;
 const UNKNOWN_READ_MS = 2_000;
 /** Where memory would do, but may not be the last word. */
 const DOUBTFUL_READ_MS = 1_000;

@@ -182,6 +182,19 @@ describe('the reconcile', () => {
     expect(await rowOf(young)).toEqual({ cell_id: 'X', epoch: 1 });
   });
 
+  test('does not wait for ever for a cell that never tells its seats', async () => {
+    x.join(host, 4);
+    y.down = true;
+    const behind = direct([x, y], 'director-1');
+    behind.reconcile.start();
+    behind.director.poll();
+    behind.director.pass(29_000);
+    expect(behind.ledger.waiting).toBe(0);
+    behind.director.pass(2_000);
+    await flushed(behind);
+    expect(await rowOf(host)).toEqual({ cell_id: 'X', epoch: 4 });
+  });
+
   test('every 10 min and a little more, also what its row has left behind: demoted, and its floor raised', async () => {
     x.join(host, 4);
     const behind = direct([x, y], 'director-1');
