@@ -21,6 +21,8 @@ const readers: EventReader[] = [];
 beforeAll(async () => {
   database = await freshDatabase();
   proxy = await startProxy(database.url);
+  // cells that beat once live on, however long the tests take
+  await database.setClock(Date.now());
   first = await knownCell(database, 'us-1', { capacity: 100 });
   await knownCell(database, 'us-2', { capacity: 100 });
   await knownCell(database, 'asia-1', { region: 'asia-east2', hardCap: 300 });

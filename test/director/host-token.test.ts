@@ -16,6 +16,8 @@ let database: FreshDatabase;
 let director: RunningProcess;
 beforeAll(async () => {
   database = await freshDatabase();
+  // a cell that beats once lives on, however long the tests take
+  await database.setClock(Date.now());
   await knownCell(database, 'us-1');
   director = await startDirector(database, { env: { ORCA_RELAY_SELF_HOSTED_KEY: KEY } });
 });

@@ -14,6 +14,7 @@ let sessions: Session[];
 
 beforeEach(async () => {
   db = await freshDatabase();
+  await db.setClock(Date.UTC(2030, 0, 1));
   sessions = await Promise.all(Array.from({ length: CONNECTIONS }, () => Session.open(db.urlFor('relay_director'))));
 });
 afterEach(async () => {
@@ -111,7 +112,6 @@ test('far from the limit nobody is told busy, and no session waits for a lock', 
 });
 
 test('heartbeats and activations beside the herd: what a host holds is counted once', async () => {
-  await db.setClock(Date.UTC(2030, 0, 1));
   await addCell(db, { cellId: 'a', units: 150 });
   let seated = 0;
   let mark = 1;
@@ -147,7 +147,6 @@ test('heartbeats and activations beside the herd: what a host holds is counted o
 });
 
 test('cells die and come back while hosts dial: every history holds (P1, P2)', async () => {
-  await db.setClock(Date.UTC(2030, 0, 1));
   const cells = ['a', 'b', 'c'];
   for (const cellId of cells) await addCell(db, { cellId });
   const hosts = HOSTS.slice(0, 60);
