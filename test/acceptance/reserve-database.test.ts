@@ -55,7 +55,7 @@ describe('the database path and reserve cells (91)', () => {
     await fleet.dial(seated.identity, seated.grant);
   });
 
-  test('91 a new host is not placed there while the cell admits from memory; once it has tripped, it is', async () => {
+  test('91 a new host is placed there by its own row of less than 45 s that says db alone: not before it tripped, nor by an old one', async () => {
     const identity = newIdentity();
     expect(await ask(identity)).toMatchObject({ status: 503, body: { error: 'relay_capacity_exhausted' } });
 
@@ -79,6 +79,18 @@ describe('the database path and reserve cells (91)', () => {
     expect(await fleet.leases(identity)).toMatchObject([{ cell_id: 'c1', state: 'active' }]);
     const device = await installDevice(host);
     await connectPair(host, device.resumeToken);
+
+    // Its heart beats on, and what it says of its mode ages.
+    await fleet.database.query('revoke execute on function relay_v1.record_effective_mode from relay_cell');
+    await fleet.advance(46_000);
+    expect(await ask(newIdentity())).toMatchObject({ status: 503, body: { error: 'relay_capacity_exhausted' } });
+    await fleet.database.query('grant execute on function relay_v1.record_effective_mode to relay_cell');
+    await fleet.advance(16_000);
+    await until(
+      'placed there again',
+      () => ask(newIdentity()),
+      ({ status }) => status === 200,
+    );
 
     await toDb(fleet, 'c1');
     expect(host.peer.isOpen).toBe(true);
