@@ -15,8 +15,8 @@ export default defineConfig({
     // tests wait for sockets and Postgres more than they compute
     maxWorkers: Math.max(2, os.availableParallelism()),
     // far beyond what a busy machine needs: a bound that matters is in its test
-    testTimeout: 60_000,
-    hookTimeout: 90_000,
-    expect: { poll: { timeout: 15_000, interval: 25 } },
+    testTimeout: 180_000,
+    hookTimeout: 180_000,
+    expect: { poll: { timeout: 40_000, interval: 25 } },
   },
 });

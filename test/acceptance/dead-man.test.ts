@@ -93,7 +93,7 @@ test('81: the only slot taken, the cell stays in reserve and admits from memory;
   expect(redialled.peer.isOpen).toBe(true);
   expect(await fleet.leases(seated.identity)).toMatchObject([{ cell_id: 'c1', generation: 3, state: 'active' }]);
   expect(fleet.problems()).toEqual([]);
-}, 120_000);
+});
 
 test('82: with no slot at all 30 minutes of silence change nothing', async () => {
   await database.query(
@@ -115,4 +115,4 @@ test('82: with no slot at all 30 minutes of silence change nothing', async () =>
   expect(await cellSays('orca_relay_reserve_unleased_controls')).toBe(1);
   expect(host.peer.isOpen).toBe(true);
   expect(fleet.problems()).toEqual([]);
-}, 120_000);
+});

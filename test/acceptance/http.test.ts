@@ -13,7 +13,7 @@ beforeAll(async () => {
 afterAll(() => fleet?.stop());
 
 async function get(origin: string, path: string): Promise<{ status: number; body: unknown }> {
-  const response = await fetch(`${origin}${path}`, { signal: AbortSignal.timeout(10_000) });
+  const response = await fetch(`${origin}${path}`, { signal: AbortSignal.timeout(40_000) });
   const text = await response.text();
   const json = response.headers.get('content-type')?.includes('json') === true;
   return { status: response.status, body: json ? JSON.parse(text) : text };

@@ -6,7 +6,7 @@ import { RawPhone } from './support/raw-phone.ts';
 let fleet: Fleet;
 beforeAll(async () => {
   fleet = await Fleet.start({ processes: true });
-}, 60_000);
+});
 afterAll(() => fleet?.stop());
 
 test('S23 metrics, the fleet view and the logs carry no identities, tokens or keys', async () => {

@@ -15,7 +15,7 @@ beforeAll(async () => {
   const limit = { hardCap: 600, unobservedBound: 60 };
   fleet = await Fleet.start({ cells: [{ limit }, { limit }] });
   for (const { id } of fleet.cells) await toReserve(fleet, id, { intakePerSec: 1_000 });
-  await until('hosts placed by booking', placedByBooking, Boolean, 15_000);
+  await until('hosts placed by booking', placedByBooking, Boolean);
 });
 afterAll(() => fleet?.stop());
 

@@ -135,7 +135,7 @@ test.each(['stall', 'refuse'] as const)(
     for (const { identity, cell, grant } of [resting, returning]) {
       expect(await rowOf(identity)).toEqual([cell.id, grant.assignmentEpoch]);
     }
-    const device = await until('a phone of it finds it', () => installDevice(there).catch(() => null), Boolean, 15_000);
+    const device = await until('a phone of it finds it', () => installDevice(there).catch(() => null), Boolean);
     const found = await until(
       'resolved',
       () => askResolve(fleet.director.origin, moving.identity.relayHostId, device!.resumeToken),

@@ -38,7 +38,7 @@ async function transactions(): Promise<number> {
 
 /** Goes where the director says once it is told to leave. */
 async function follow({ identity, host }: Seated): Promise<Seated> {
-  await host.expect('drain', 60_000);
+  await host.expect('drain', 120_000);
   const grant = await assign(fleet.director.origin, await fleet.token(identity), identity);
   return { identity, grant, host: await fleet.dial(identity, grant) };
 }
@@ -98,4 +98,4 @@ test('a roll of a cell with 200 hosts: isolate, drain, replace, restore; nobody 
     expect((await host.createInvite(newId('device'))).inviteToken).not.toBe('');
   }
   expect(fleet.problems()).toEqual([]);
-}, 120_000);
+});

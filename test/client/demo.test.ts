@@ -67,7 +67,7 @@ test('the examples of the guide do what it says', async () => {
   const log = vi.spyOn(console, 'log').mockImplementation((text) => said.push(text));
   const host = startDesktop(fleet.director.origin, selfHostedKey);
   try {
-    await host.online(AbortSignal.timeout(10_000));
+    await host.online(AbortSignal.timeout(40_000));
     const pairing = await pairPhone(await host.invite('device-of-the-guide'));
     const phone = keepConnected(pairing, () => undefined);
     const { stream } = await phone.next('connected');

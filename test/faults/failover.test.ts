@@ -21,7 +21,7 @@ beforeAll(async () => {
   standby = await startStandby(primary);
   const rewriteUrl = (url: string) => proxy.through(url);
   fleet = await Fleet.start({ database: primary, cells: [{}, {}], processes: true, rewriteUrl });
-}, 90_000);
+});
 afterAll(async () => {
   try {
     await fleet?.stop();

@@ -82,12 +82,12 @@ test('incident 12, 86: a link that flaps 20 times in 10 min moves nobody, loses 
     if (flap % 2 === 0) link.refuse();
     else link.stall();
     await fleet.advance(15_000);
-    await until('a failed poll', retained, (count) => count > failures, 15_000);
+    await until('a failed poll', retained, (count) => count > failures);
     expect(await entries()).toBe(held);
     link.restore();
     const polls = await replaced();
     await fleet.advance(15_000);
-    await until('a poll of each cell', replaced, (count) => count > polls + 2, 15_000);
+    await until('a poll of each cell', replaced, (count) => count > polls + 2);
   }
 
   expect(await ofDirector('orca_relay_owner_map_unavailable_total')).toBe(0);
@@ -100,4 +100,4 @@ test('incident 12, 86: a link that flaps 20 times in 10 min moves nobody, loses 
     expect(await rowsOf(one)).toEqual([{ cell_id: 'c1', epoch: 1 }]);
   }
   expect(fleet.problems()).toEqual([]);
-}, 120_000);
+});

@@ -16,7 +16,7 @@ beforeAll(async () => {
   stopped = fleet.directors[1] as Node;
   session = new pg.Client({ connectionString: database.url });
   await session.connect();
-}, 120_000);
+});
 afterEach(() => stopped.signal('SIGCONT'));
 afterAll(async () => {
   try {

@@ -166,4 +166,4 @@ test('incident 34, 85: after any run, leases, heartbeats, feeds and what the cel
   expect(fleet.problems()).toEqual([]);
   const odd = await fleet.database.query('select 1 from relay.assignment where epoch <> 1');
   expect(odd).toEqual([]);
-}, 120_000);
+});

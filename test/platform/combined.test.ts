@@ -61,7 +61,7 @@ describe('without a database', () => {
     relay.kill('SIGTERM');
     expect(await relay.ended).toEqual({ code: 0, signal: null });
     expect(relay.stderr()).toBe('');
-  }, 90_000);
+  });
 
   test('it finds its data and keys at the next start', async () => {
     await start(env);
@@ -71,7 +71,7 @@ describe('without a database', () => {
     run?.kill('SIGTERM');
     await run?.ended;
     rmSync(dataDir, { recursive: true, force: true });
-  }, 90_000);
+  });
 });
 
 describe('with DATABASE_URL', () => {
@@ -86,7 +86,7 @@ describe('with DATABASE_URL', () => {
     run?.kill('SIGTERM');
     await run?.ended;
     await fresh.drop();
-  }, 60_000);
+  });
 
   test('and says what to do when it may not', async () => {
     const fresh = await freshDatabase();
@@ -102,5 +102,5 @@ describe('with DATABASE_URL', () => {
       `orca-relay: the cell combined is not registered with ${origin()}, and this login may not do it (forbidden): call relay_v1.register_cell as an operator\n`,
     ]);
     await fresh.drop();
-  }, 60_000);
+  });
 });

@@ -26,7 +26,7 @@ async function until(condition: () => boolean): Promise<void> {
 beforeAll(async () => {
   dataDir = temporaryDataDir();
   server = await start();
-}, 60_000);
+});
 afterAll(async () => {
   await server.stop();
   rmSync(dataDir, { recursive: true, force: true });

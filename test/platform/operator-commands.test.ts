@@ -49,7 +49,7 @@ const leave = (host: string) =>
   database.query("delete from relay.lease where relay_host_id = $1 and cell_id = 'near-1'", [host]);
 
 const saying = (run: CliRun, what: RegExp) =>
-  vi.waitFor(() => expect(run.stdout()).toMatch(what), { timeout: 15_000, interval: 50 });
+  vi.waitFor(() => expect(run.stdout()).toMatch(what), { timeout: 40_000, interval: 50 });
 
 describe('orca-relay fleet', () => {
   test('prints a table, and one object a cell', async () => {

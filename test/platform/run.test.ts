@@ -42,7 +42,7 @@ describe.each(['director', 'cell'])('a %s', (role) => {
     expect(health.status).toBe(200);
     expect(await health.text()).toBe('{"ok":true,"connectionCapacityProtocol":2}');
     expect((await fetch(`${here}/healthz`)).status).toBe(404);
-    await expect.poll(async () => (await fetch(`${here}/ready`)).status, { timeout: 10_000 }).toBe(200);
+    await expect.poll(async () => (await fetch(`${here}/ready`)).status).toBe(200);
     expect(await (await fetch(`${here}/ready`)).json()).toEqual({ ok: true });
   });
 });

@@ -65,12 +65,12 @@ async function isBack(index: number, command: string, former: number): Promise<v
 beforeAll(async () => {
   port = await freePorts(3);
   up = await start();
-}, 60_000);
+});
 afterAll(async () => {
   up.kill('SIGINT');
   await up.ended;
   rmSync(dataDir, { recursive: true, force: true });
-}, 30_000);
+});
 
 test('shows what it started, where, and what to try next', () => {
   const shown = up.stdout();
@@ -91,7 +91,7 @@ test('sql finds it, and is the operator there', async () => {
     'orca_director',
     'orca_operator',
   ]);
-}, 60_000);
+});
 
 test('a second one on the same folder is told of the first', async () => {
   const { code, stderr } = await cliEnd(['up', '--port', String(await freePorts(3))], env);
@@ -130,7 +130,7 @@ test('kill -9 of Postgres: it is started again where it was, and everything find
   process.kill(postgresPid(), 'SIGKILL');
   await expect.poll(up.stdout, PATIENCE).toContain('Postgres had ended; it is started again on the same port');
   await expect.poll(() => sql('select 1 as one').catch(() => []), PATIENCE).toEqual([{ one: '1' }]);
-}, 90_000);
+});
 
 test('kill -9 of up itself: its processes end, Postgres is taken over by the next', async () => {
   const children = await childrenOfUp();
@@ -139,7 +139,7 @@ test('kill -9 of up itself: its processes end, Postgres is taken over by the nex
   up = await start();
   expect(children.map(isAlive)).toEqual([false, false]);
   expect(up.stdout()).toContain('(taken over from an earlier run)');
-}, 90_000);
+});
 
 test('Ctrl-C stops all of it', async () => {
   const children = await childrenOfUp();
@@ -149,4 +149,4 @@ test('Ctrl-C stops all of it', async () => {
   expect([...children, postgres].map(isAlive)).toEqual([false, false, false]);
   expect(up.stderr()).toBe('');
   expect(findUp(dataDir)).toBeNull();
-}, 30_000);
+});

@@ -95,7 +95,7 @@ export async function post(
     method: 'POST',
     headers: { 'content-type': 'application/json', ...headers },
     body: typeof body === 'string' ? body : JSON.stringify(body),
-    signal: AbortSignal.timeout(10_000),
+    signal: AbortSignal.timeout(40_000),
   });
   const text = await response.text();
   return { status: response.status, headers: response.headers, body: text === '' ? {} : JSON.parse(text) };
@@ -125,7 +125,7 @@ export async function assign(
   extra: Record<string, unknown> = {},
 ): Promise<Grant> {
   let last: Granted | null = null;
-  for (let attempt = 0; attempt < 40; attempt += 1) {
+  for (let attempt = 0; attempt < 300; attempt += 1) {
     last = await askAssign(origin, token, identity, { reconnect: true, ...extra });
     if (last.status === 200) return last.body as unknown as Grant;
     if (last.status !== 503 || last.headers.get('retry-after') === null) break;

@@ -3,7 +3,7 @@ import type { IncomingHttpHeaders } from 'node:http';
 import { WebSocket } from 'ws';
 
 /** How long a test waits for what comes at once, on a machine that may have other work. */
-export const PATIENCE_MS = 15_000;
+export const PATIENCE_MS = 40_000;
 
 export interface Frame {
   data: Buffer;

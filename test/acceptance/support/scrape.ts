@@ -20,7 +20,7 @@ export function parseMetrics(text: string): Sample[] {
 }
 
 export async function scrape(origin: string): Promise<Sample[]> {
-  const response = await fetch(`${origin}/metrics`, { signal: AbortSignal.timeout(5_000) });
+  const response = await fetch(`${origin}/metrics`, { signal: AbortSignal.timeout(40_000) });
   if (response.status !== 200) throw new Error(`/metrics answered ${response.status}`);
   return parseMetrics(await response.text());
 }

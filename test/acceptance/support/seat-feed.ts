@@ -14,7 +14,7 @@ export function directorToken(fleet: Fleet, cell: Node, caller = 'a-director'): 
 export async function readFeed(fleet: Fleet, cell: Node, query = ''): Promise<FeedPage> {
   const reply = await fetch(`${cell.origin}/v1/admin/cell-seats${query}`, {
     headers: { authorization: `Bearer ${await directorToken(fleet, cell)}` },
-    signal: AbortSignal.timeout(5_000),
+    signal: AbortSignal.timeout(40_000),
   });
   if (reply.status !== 200) throw new Error(`the feed answered ${reply.status} ${await reply.text()}`);
   return feedPage.parse(await reply.json());

@@ -3,7 +3,7 @@ export async function until<T>(
   what: string,
   look: () => T | Promise<T>,
   good: (seen: T) => boolean,
-  timeoutMs = 15_000,
+  timeoutMs = 40_000,
 ): Promise<T> {
   const deadline = performance.now() + timeoutMs;
   for (;;) {

@@ -52,6 +52,6 @@ export async function echoHost(fleet: Fleet, ports: Partial<Ports> = {}, identit
     { openSocket: fromElsewhere(), ...ports },
   );
   host.start();
-  await host.online(AbortSignal.timeout(10_000));
+  await host.online(AbortSignal.timeout(40_000));
   return { host, identity, connections };
 }
