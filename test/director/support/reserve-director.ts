@@ -12,12 +12,13 @@ import { type Planned, type ReadRow, ReserveAssign } from '../../../server/direc
 import { type RefreshOutcome, SeatMap } from '../../../server/director/seat-map.ts';
 import type { HostName } from '../../../server/director/seat-view.ts';
 import { Supersede } from '../../../server/director/supersede.ts';
-import { createLogger } from '../../../server/log.ts';
+import { createLogger, type Logger } from '../../../server/log.ts';
 import { createMetrics } from '../../../server/metrics.ts';
 import { HandClock } from '../../support/hand-clock.ts';
 import type { ReserveCell } from './reserve-cell.ts';
 
 export interface ReserveDirectorOptions {
+  log?: Logger;
   mode?: ReservePlacement;
   directorId?: string;
   random?: () => number;
@@ -44,7 +45,7 @@ export class ReserveDirector {
   constructor(cells: readonly ReserveCell[], options: ReserveDirectorOptions = {}) {
     const { mode = 'on', directorId = 'director-1', random = Math.random, retentionMs = 60_000 } = options;
     const { clock, metrics } = this;
-    const log = createLogger({ role: 'director', level: 'silent' });
+    const { log = createLogger({ role: 'director', level: 'silent' }) } = options;
     this.verdicts = new DeadCellVerdicts(log, metrics, clock);
     this.cells = cells;
     this.map = new SeatMap(clock, { retentionMs });
@@ -113,6 +114,22 @@ export class ReserveDirector {
       this.clock.advance(step);
       for (const cell of this.cells) cell.clock.advance(step);
       if (step === 1_000) this.poll();
+    }
+  }
+
+  /** The polls of these cells fail once a second for so long; all others are answered. */
+  fails(silent: readonly string[], ms: number): void {
+    const rows = this.cells.map(({ row }) => row);
+    for (let since = 0; since <= ms; since += 1_000) {
+      if (since > 0) this.clock.advance(1_000);
+      this.verdicts.round(rows, 0);
+      for (const cell of this.cells) {
+        const fails = silent.includes(cell.cellId);
+        const outcome: RefreshOutcome = fails ? { ok: false, failure: 'timeout' } : read(cell, null);
+        this.verdicts.polled(cell.cellId, outcome);
+        const refresh = this.map.begin(cell.cellId);
+        if (refresh !== null) this.map.apply(refresh, fails ? outcome : read(cell, refresh.cursor));
+      }
     }
   }
 
