@@ -15,6 +15,7 @@ import type { LaneName } from './lanes.ts';
 import { hostKey } from './outcomes.ts';
 import type { Refusal, Refusals } from './refusals.ts';
 import type { ReserveAsk, ReserveAssign } from './reserve-assign.ts';
+import type { SilentHomes } from './silent-homes.ts';
 
 /**
  * `POST /v1/assign`: which cell serves this host. In reserve mode from memory or by a booking, if the plan finds a place;
@@ -28,6 +29,7 @@ export interface AssignParts {
   desk: Desk;
   refusals: Refusals;
   reserve: ReserveAssign;
+  silentHomes: SilentHomes;
   tokens: RelayTokenVerifier;
 }
 
@@ -87,12 +89,12 @@ async function authenticate(
 }
 
 /** One ask at a time, and none too soon after a grant: the interval is that of the lane that granted. */
-async function pacedDecision({ context, desk, reserve }: AssignParts, ask: Ask): Promise<Decision> {
+async function pacedDecision({ context, desk, reserve, silentHomes }: AssignParts, ask: Ask): Promise<Decision> {
   const pace = desk.pacing.begin(ask.host);
   if (!pace.ok) return { refusal: { reason: pace.reason, retryAfterMs: pace.retryAfterMs } };
   let grantedIn: LaneName | undefined;
   try {
-    const decision = await findPlace(desk, reserve, reserveAsk(ask));
+    const decision = silentHomes.temper(ask.host, await findPlace(desk, reserve, reserveAsk(ask)));
     if ('granted' in decision) grantedIn = decision.granted.lane;
     return decision;
   } finally {

@@ -1,3 +1,4 @@
+import { LIMITS } from '../../contract/limits.ts';
 import type { Clock } from '../clock.ts';
 import type { Logger } from '../log.ts';
 import type { Metrics } from '../metrics.ts';
@@ -82,6 +83,12 @@ export class DeadCellVerdicts {
   /** Whether a cell that does not answer has its region or the fleet for company: nothing is to be made of it then (P5). */
   disruption(cellId: string): Disruption | null {
     return this.#reachability.disruption(cellId, this.#clock.now());
+  }
+
+  /** How long a host must wait at least until its silent home can be judged; null if there is nothing to wait for. */
+  judgedInMs(cellId: string): number | null {
+    const leftMs = this.#reachability.deadInMs(cellId, this.#clock.now());
+    return leftMs === null ? null : leftMs + LIMITS.feedPollMs;
   }
 
   /** As of the last round. */

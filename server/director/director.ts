@@ -30,6 +30,7 @@ import { createFetchPage } from './seat-feed-client.ts';
 import { SeatMap } from './seat-map.ts';
 import { SeatPoller } from './seat-poller.ts';
 import { ServiceTokens } from './service-tokens.ts';
+import { SilentHomes } from './silent-homes.ts';
 import { type Sweeps, startSweeps } from './sweeps.ts';
 import { registerWhereabouts } from './whereabouts.ts';
 
@@ -63,6 +64,11 @@ export function createDirector(context: RoleContext): RolePart {
   const pending = new PendingMoves(clock);
   const memory = new PlacementMemory({ clock, mode: config.reservePlacement, pending, seats });
   const desk = openDesk(context, { memory, judge: (cellId) => verdicts.of(cellId) });
+  const silentHomes = new SilentHomes({
+    clock,
+    judgedInMs: (cellId) => verdicts.judgedInMs(cellId),
+    slotMs: () => desk.lanes.placement.slotMs,
+  });
   const post = createCellPost(serviceTokens);
   const reserve = openReserve({ context, desk, directorId, fleet, memory, post, seats, verdicts });
   const owners = new Owners({ seats, pending, cells: () => fleet.cells });
@@ -80,7 +86,7 @@ export function createDirector(context: RoleContext): RolePart {
 
   return {
     register(app) {
-      registerHttp(app, context, { desk, locate, refusals, reserve, tokens });
+      registerHttp(app, context, { desk, locate, refusals, reserve, silentHomes, tokens });
       registerFleetPage(app, context, feed);
       registerEvents(app, context, events);
       registerWhereabouts(app, { context, owners, pending, seats });
@@ -145,12 +151,19 @@ interface Served {
   locate: ReturnType<typeof createLocate>;
   refusals: Refusals;
   reserve: Reserve;
+  silentHomes: SilentHomes;
   tokens: ReturnType<typeof createRelayTokenVerifier>;
 }
 
-function registerHttp(app: App, context: RoleContext, { desk, locate, refusals, reserve, tokens }: Served): void {
+function registerHttp(app: App, context: RoleContext, served: Served): void {
+  const { desk, locate, refusals, reserve, silentHomes, tokens } = served;
   const regions = new Regions(context.db, refusals, context.clock);
-  route(app, 'post', '/v1/assign', createAssign({ context, desk, refusals, reserve: reserve.assign, tokens }));
+  route(
+    app,
+    'post',
+    '/v1/assign',
+    createAssign({ context, desk, refusals, reserve: reserve.assign, silentHomes, tokens }),
+  );
   route(app, 'post', '/v1/resolve', createResolve(locate, refusals));
   route(app, 'post', '/v1/host-token', createHostToken(context, refusals));
   route(app, 'get', '/v1/regions', () => regions.answer());

@@ -140,13 +140,18 @@ export class Lane {
     }
   }
 
+  /** Milliseconds in which the lane serves one ask, at the measured rate. */
+  get slotMs(): number {
+    return this.#serviceMs / this.#options.concurrency;
+  }
+
   /**
    * How long somebody turned away should stay away: until the backlog is served, and each one a slot later than the one
    * before.
    */
   promise(minRetryMs = this.#options.minRetryMs): number {
     const now = this.#clock.now();
-    const slot = this.#serviceMs / this.#options.concurrency;
+    const slot = this.slotMs;
     const backlog = Math.max(minRetryMs, (this.#queue.size + 1) * slot);
     const at = Math.min(Math.max(this.#promisedUntil + slot, now + backlog), now + MAX_RETRY_MS);
     this.#promisedUntil = at;

@@ -90,6 +90,18 @@ export class Reachability {
     return { verdict: 'dead', streakMs: now - streak.startedAt, ...counts };
   }
 
+  /**
+   * Milliseconds until polls that go on failing make a dead streak of this cell's; null for one that answers, that has one
+   * already, or whose verdict would be withheld.
+   */
+  deadInMs(cellId: string, now: number): number | null {
+    const streak = this.#states.get(cellId)?.streak ?? null;
+    if (streak === null || !isFailing(streak, now) || streak.failures < DEAD_FAILURES) return null;
+    if ((this.#guard(cellId, this.#counts(cellId, now)) ?? this.#lasting(cellId)) !== null) return null;
+    const leftMs = streak.startedAt + DEAD_AFTER_MS - now;
+    return leftMs > 0 ? leftMs : null;
+  }
+
   /** Of a cell that fails now, however long it has: whether its region or the fleet fails with it. Null for any other. */
   disruption(cellId: string, now: number): Disruption | null {
     if (!isFailing(this.#states.get(cellId)?.streak ?? null, now)) return null;

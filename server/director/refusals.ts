@@ -22,6 +22,7 @@ export type RefusalReason =
   | 'database'
   | 'row-busy'
   | 'home-unavailable'
+  | 'home-silent'
   | 'no-capacity'
   | 'no-headroom'
   | 'reserve-map-incomplete'
@@ -65,6 +66,7 @@ export const REFUSALS: Record<RefusalReason, Answer> = {
   'reserve-paced': later,
   'row-busy': { status: 503, error: 'assignment_row_busy', retryAfter: 'lane' },
   'home-unavailable': { status: 503, error: 'relay_home_cell_unavailable', retryAfter: null },
+  'home-silent': { status: 503, error: 'relay_home_cell_unavailable', retryAfter: 'lane' },
   'no-capacity': { status: 503, error: 'relay_capacity_exhausted', retryAfter: null },
   'no-headroom': { status: 503, error: 'relay_connection_headroom_exhausted', retryAfter: null },
   'owner-unknown': { status: 503, error: 'owner_unknown', retryAfter: 'lane' },

@@ -436,3 +436,18 @@ test('whatever the polls say, nobody is dead while a third of the fleet or half 
     { numRuns: 60 },
   );
 });
+
+describe('when a silent cell can be judged', () => {
+  test('three failures on, the wait is what is left of 45 s and one poll; then there is nothing to wait for', () => {
+    const waits: (number | null)[] = [];
+    director.run(50_000, only(X), () => waits.push(director.verdicts.judgedInMs(X)));
+    expect(waits.slice(0, 4)).toEqual([null, null, 44_000, 43_000]);
+    expect(waits.slice(44, 46)).toEqual([2_000, null]);
+    expect(director.verdicts.judgedInMs('us-1')).toBeNull();
+  });
+
+  test('nobody waits for a verdict that a guard would withhold', () => {
+    director.run(20_000, only(...ids('us', 3)));
+    expect(director.verdicts.judgedInMs(X)).toBeNull();
+  });
+});
