@@ -2,7 +2,7 @@ import { describe, expect, test } from 'vitest';
 import { freshDatabase } from '../support/database.ts';
 import { type Fault, simulate } from './simulation.ts';
 
-const SEEDS = Array.from({ length: 20 }, (_, n) => n + 1);
+const SEEDS = Array.from({ length: 10 }, (_, n) => n + 1);
 /** Of a machine with other work; each takes a few seconds. */
 const TIMEOUT_MS = 180_000;
 
