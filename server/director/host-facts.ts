@@ -32,7 +32,10 @@ export interface HostFacts {
   floor: number;
   /** Something is known that is not long past. */
   known: boolean;
-  /** The newest it did was to be closed for sitting on the wrong cell: its row says more than this memory. */
+  /**
+   * Its row says more than this memory: the newest it did was to be closed for sitting on the wrong cell, or of something newer
+   * nothing is left but the number: of an expired seat, or of a row read long ago.
+   */
   outranked: boolean;
   rejoin: Rejoin | null;
   /** The cell that told it to leave, if that was the newest it did: not the first choice for it. */
@@ -52,9 +55,8 @@ export function hostFacts(knowledge: HostKnowledge): HostFacts {
   return {
     floor,
     known: seats.length > 0 || recent.length > 0 || bookedEpoch > 0 || pending !== null || row !== null,
-    outranked: wasLast && left.closeCode === CLOSE.WRONG_CELL,
+    outranked: newest < floor || (wasLast && left.closeCode === CLOSE.WRONG_CELL),
     leftCellId: wasLast && isTold(left) ? left.cellId : null,
-    // a newer epoch that is known by its number alone: of an expired seat, or of a row read long ago
     rejoin: newest < floor ? null : rejoinAt(newest, seats, recent, row),
     lastCellId: newestOf(places)?.cellId ?? null,
   };

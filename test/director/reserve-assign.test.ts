@@ -109,17 +109,22 @@ describe('from memory (89)', () => {
     expect(await director.ask(h1)).toMatchObject(booked('Y', 7));
   });
 
-  test('not at an epoch below one that was heard of, though the map shows that one no more (P1)', async () => {
+  test('not at an epoch below one that was heard of, though the map shows that one no more: its row is read (P1)', async () => {
     const [x, y] = [new ReserveCell('X'), new ReserveCell('Y')];
-    x.join(h1, 6);
+    const hosts = [h1, hostOf(2)];
+    for (const host of hosts) x.join(host, 6);
     const director = fleet([x, y], { random: () => 0 });
-    x.leave(h1, 1006);
-    y.join(h1, 8);
+    for (const host of hosts) x.leave(host, 1006);
+    for (const host of hosts) y.join(host, 8);
     director.pass(1_000);
     y.down = true;
     director.pass(61_000);
     expect(director.map.seats(h1)).toEqual([]);
-    expect(await director.ask(h1)).toMatchObject(booked('X', 9));
+    director.row = { row: { cellId: 'Y', epoch: 8 } };
+    expect(await director.ask(h1)).toMatchObject({ ...booked('X', 9), fromCellId: 'Y' });
+    director.row = 'failed';
+    expect(await director.ask(hostOf(2))).toMatchObject({ ...booked('X', 9), fromCellId: 'X' });
+    expect(director.rowReads).toHaveLength(2);
   });
 
   test('a leaver only where there is room by the last poll', async () => {
