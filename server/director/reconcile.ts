@@ -15,7 +15,7 @@ const EVERY_MS = 600_000;
 const JITTER_MS = 60_000;
 /** A younger one is on its way to the row by the director that booked it. */
 const MIN_AGE_MS = 30_000;
-/** At boot: seats that were too young the first time. */
+/** At boot: seats that were too young the first time, also those in which a new socket made them young again. */
 const SECOND_MS = 60_000;
 const LOOK_MS = 1_000;
 
@@ -57,7 +57,8 @@ export class Reconcile {
       this.#arm(LOOK_MS);
       return;
     }
-    for (const cellId of this.#reserveCells()) this.#offer(cellId, MIN_AGE_MS);
+    const minAgeMs = this.#rounds === 1 ? 0 : MIN_AGE_MS;
+    for (const cellId of this.#reserveCells()) this.#offer(cellId, minAgeMs);
     this.#rounds += 1;
     this.#arm(this.#rounds === 1 ? SECOND_MS : EVERY_MS + this.#parts.random() * JITTER_MS);
   }

@@ -177,7 +177,10 @@ describe('the reconcile', () => {
     expect(behind.ledger.waiting).toBe(1);
     await flushed(behind);
     expect([await rowOf(host), await rowOf(young)]).toEqual([{ cell_id: 'X', epoch: 4 }, null]);
-    behind.director.pass(61_000);
+    behind.director.pass(50_000);
+    // another socket in the same seat
+    x.join(young, 1);
+    behind.director.pass(11_000);
     await flushed(behind);
     expect(await rowOf(young)).toEqual({ cell_id: 'X', epoch: 1 });
   });
