@@ -8,7 +8,7 @@ import type { SeatView } from './seat-view.ts';
 /**
  * Offers the ledger every seat on a reserve cell, so that none is missed for good: one whose director died before it wrote, or
  * that a full snapshot told without saying who booked it (reserve-mode 1.5). Once the map is complete, or some cell has kept it
- * waiting for too long, and from then on every 10 min and a little more.
+ * waiting for too long, from then on every 10 min and a little more, and of one cell when it leaves reserve mode.
  */
 
 const EVERY_MS = 600_000;
@@ -29,6 +29,8 @@ export interface ReconcileParts {
 
 export class Reconcile {
   readonly #parts: ReconcileParts;
+  /** Cells that last said reserve. */
+  readonly #inReserve = new Set<string>();
   #startedAt = 0;
   #timer: Timer | undefined;
   #rounds = 0;
@@ -49,6 +51,13 @@ export class Reconcile {
   /** What happened on this cell was not told one by one. Before the first round there is nothing to be missed. */
   gap(cellId: string): void {
     if (this.#rounds > 0 && this.#reserveCells().includes(cellId)) this.#offer(cellId, 0);
+  }
+
+  /** A page of its feed was taken in: a cell that leaves reserve mode can lease no host without its row (reserve-mode 1.7). */
+  read(cellId: string): void {
+    const inReserve = this.#parts.seats.cell(cellId)?.mode === 'reserve';
+    if (inReserve) this.#inReserve.add(cellId);
+    else if (this.#inReserve.delete(cellId)) this.#offer(cellId, 0);
   }
 
   #look(): void {

@@ -81,6 +81,7 @@ export function openReserve({
     verdicts,
   });
   seats.onPage((cellId, { joins }) => {
+    reconcile.read(cellId);
     for (const { reservedBy, ...join } of joins) {
       if (reservedBy !== directorId) continue;
       const seat = { cellId, epoch: join.epoch };

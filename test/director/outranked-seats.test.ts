@@ -61,6 +61,7 @@ function direct(cells: ReserveCell[], directorId: string): Behind {
   });
   const reconcile = new Reconcile({ clock, fleet: director.fleet(), ledger, random: () => 0.5, seats });
   seats.onPage((cellId, { joins }) => {
+    reconcile.read(cellId);
     for (const join of joins) if (join.reservedBy === directorId) ledger.add(join, { cellId, epoch: join.epoch });
   });
   seats.onCell(({ type, cellId }) => {
@@ -236,6 +237,20 @@ describe('the reconcile', () => {
     behind.director.pass(1_000);
     for (let n = 0; n < 20_001; n++) x.reserve(host, 1, 'director-1');
     x.join(host, 4);
+    behind.director.poll();
+    await flushed(behind);
+    expect(await rowOf(host)).toEqual({ cell_id: 'X', epoch: 4 });
+  });
+
+  test('as a cell leaves reserve mode at once: without a row its hosts get no lease (90)', async () => {
+    const behind = direct([x, y], 'director-1');
+    behind.director.warm();
+    behind.reconcile.start();
+    behind.director.pass(62_000);
+    x.join(host, 4, { reservedBy: 'a director that is gone' });
+    behind.director.pass(10_000);
+    expect(behind.ledger.waiting).toBe(0);
+    x.mode = 'db';
     behind.director.poll();
     await flushed(behind);
     expect(await rowOf(host)).toEqual({ cell_id: 'X', epoch: 4 });
