@@ -64,6 +64,8 @@ export class AdmitModes {
   /** A director that books seats here was heard: it polled the feed, or booked. */
   contact(): void {
     this.trip.contact();
+    // whoever wants the cell in reserve mode is warned until this is known
+    if (this.#heardAt === null) this.#coreOf().reportSoon();
     this.#heardAt = this.#coreOf().peerTime.now();
   }
 

@@ -3,13 +3,13 @@ import { mkdtempSync, rmSync } from 'node:fs';
 import os from 'node:os';
 import path from 'node:path';
 import { createInterface } from 'node:readline';
-import { relayTypes } from '../database.ts';
+import { openDatabase } from '../database.ts';
 import { type LocalDatabase, openLocalDatabase } from '../dev/local-postgres.ts';
 import { freePort } from '../dev/ports.ts';
 import { asOperator, registerCell } from '../dev/register-cell.ts';
 import { type ChildPlan, endChild, forkCli } from '../dev/supervised-child.ts';
+import { createLogger } from '../log.ts';
 import { type Ask, switchMode } from '../operator/mode-steps.ts';
-import { connectAsOperator } from '../operator/session.ts';
 import { Problem } from '../problem.ts';
 import type { AdmitMode } from '../sql-interface.ts';
 import { type Link, openLink } from './link.ts';
@@ -73,6 +73,8 @@ const START_TIMEOUT_MS = 30_000;
 const HARD_CAP = 3_000;
 const UNOBSERVED_BOUND = 60;
 const KEPT_LINES = 200_000;
+/** Cells are switched side by side while something watches. */
+const OPERATOR_POOL = 8;
 const REGISTERED = {
   cellCapacity: HARD_CAP,
   connectionLimit: { hardCap: HARD_CAP, unobservedBound: UNOBSERVED_BOUND },
@@ -99,9 +101,14 @@ export async function startDrillFleet(plan: FleetPlan): Promise<DrillFleet> {
     undo.push(database.stop);
     await plan.prepare?.(database);
     const log = new DrillLog();
-    const operator = await connectAsOperator(database.urls.operator, 'drill', relayTypes);
-    undo.push(() => operator.end());
-    const ask: Ask = async (text, values = []) => (await operator.query(text, [...values])).rows as never;
+    const operator = openDatabase({
+      url: database.urls.operator,
+      applicationName: 'orca-relay/drill',
+      poolMax: OPERATOR_POOL,
+      log: createLogger({ role: 'operator', level: 'silent' }),
+    });
+    undo.push(() => operator.close());
+    const ask: Ask = (text, values) => operator.query(text, values);
     const common = {
       PATH: process.env.PATH,
       HOME: process.env.HOME,

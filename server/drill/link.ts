@@ -28,22 +28,28 @@ const DIRECTORS_PATHS = /^\w+ \/(v1\/admin|internal)\//;
 /** @param target a port of loopback, where nobody need listen yet */
 export async function openLink(target: number): Promise<Link> {
   const wires = new Set<Wire>();
+  /** That have not said who they are. */
+  const strangers = new Set<Socket>();
   let cut: readonly LinkUser[] = [];
   let delayMs = 0;
+  const isSilent = ({ user }: Wire) => cut.includes(user);
   const settle = (wire: Wire) => {
-    const silent = cut.includes(wire.user);
-    for (const end of [wire.near, wire.far]) silent ? end.pause() : end.resume();
+    for (const end of [wire.near, wire.far]) isSilent(wire) ? end.pause() : end.resume();
   };
   const server = createServer((near) => {
     // The first bytes say who it is; until then nothing is passed on.
+    strangers.add(near);
+    near.once('close', () => strangers.delete(near));
     near.once('data', (first) => {
+      strangers.delete(near);
       const user = DIRECTORS_PATHS.test(first.toString('latin1', 0, 64)) ? 'director' : 'client';
       const far = connect(target, '127.0.0.1');
       const wire: Wire = { near, far, user };
       wires.add(wire);
-      far.write(first);
-      pass(near, far, () => delayMs);
-      pass(far, near, () => delayMs);
+      const state = { delayMs: () => delayMs, isSilent: () => isSilent(wire) };
+      pass(near, far, state);
+      pass(far, near, state);
+      near.unshift(first);
       for (const end of [near, far]) {
         end.on('close', () => {
           wires.delete(wire);
@@ -77,27 +83,26 @@ export async function openLink(target: number): Promise<Link> {
     },
     stop: () =>
       new Promise((resolve) => {
-        for (const { near, far } of wires) {
-          near.destroy();
-          far.destroy();
-        }
+        for (const socket of [...strangers, ...[...wires].flatMap(({ near, far }) => [near, far])]) socket.destroy();
         server.close(() => resolve());
       }),
   };
 }
 
-function pass(from: Socket, to: Socket, delayMs: () => number): void {
+function pass(from: Socket, to: Socket, state: { delayMs(): number; isSilent(): boolean }): void {
   from.setNoDelay(true);
   from.on('error', () => from.destroy());
   /** When the last bytes are due: later ones come no sooner. */
   let due = 0;
   from.on('data', (bytes) => {
-    due = Math.max(due, performance.now() + delayMs());
+    due = Math.max(due, performance.now() + state.delayMs());
     const waitMs = due - performance.now();
     if (waitMs >= 1) setTimeout(() => to.write(bytes), waitMs);
     else if (!to.write(bytes)) {
       from.pause();
-      to.once('drain', () => from.resume());
+      to.once('drain', () => {
+        if (!state.isSilent()) from.resume();
+      });
     }
   });
 }
