@@ -67,15 +67,23 @@ beforeEach(async () => {
 
 /** Whose polls of these cells have failed for a minute. */
 function start(...silent: string[]): void {
+  open(['X']);
+  director.fails(silent, 60_000);
+}
+
+/**
+ * With these cells in reserve mode, by their rows and their feeds.
+ * @param share 0: hosts are booked where that is possible
+ */
+function open(reserve: string[], share = 0.99): void {
   const cells = ['X', ...OTHERS].map((id) => {
     const region = ['X', 'Y', 'a'].includes(id) ? 'us-central1' : 'asia-east2';
-    return new ReserveCell(id, { admit_mode: id === 'X' ? 'reserve' : 'db', region });
+    return new ReserveCell(id, { admit_mode: reserve.includes(id) ? 'reserve' : 'db', region });
   });
   for (const cell of cells) cell.mode = cell.row.admit_mode;
-  director = new ReserveDirector(cells, { log }).warm();
+  director = new ReserveDirector(cells, { log, random: () => share }).warm();
   director.row = { row: { cellId: 'X', epoch: 4 } };
   director.fails([], 0);
-  director.fails(silent, 60_000);
   desk = deskOf(director);
   lines = [];
   calls = [];
@@ -250,5 +258,32 @@ describe('its polls do not say dead', () => {
     expect(await ask()).toMatchObject(unavailable('unheard'));
     director.fails(['X'], 2_000);
     expect(await ask()).toMatchObject(moved);
+  });
+});
+
+describe('its home is not read any more, and another reserve cell of the region is (26, P5)', () => {
+  beforeEach(() => open(['X', 'Y'], 0));
+
+  test('the region is silent: it stays, at once and after its seat has expired; a cell of it is booked for nobody', async () => {
+    director.cells[0]?.join(host, 4);
+    director.poll();
+    for (const ms of [5_000, 65_000]) {
+      director.fails(['X', 'a'], ms);
+      await x.beat();
+      expect(await ask()).toMatchObject({ granted: { seat: { cellId: 'X', epoch: 4 }, rule: 'reserve-pin' } });
+    }
+    expect(director.map.seats(host)).toEqual([]);
+    expect(director.cells.flatMap(({ asked }) => asked)).toEqual([]);
+    expect(await row()).toEqual(stays);
+    director.row = { row: null };
+    const fresh = { userId: 'user-1', relayHostId: newHostId() };
+    expect(await director.ask(fresh)).toMatchObject({ rule: 'reserve-booked', seat: { cellId: 'Y' } });
+  });
+
+  test('it alone is silent: the host is booked elsewhere, as one whose cell restarts', async () => {
+    director.cells[0]?.join(host, 4);
+    director.poll();
+    director.fails(['X'], 5_000);
+    expect(await director.ask(host)).toMatchObject({ rule: 'reserve-booked', seat: { cellId: 'Y', epoch: 5 } });
   });
 });
