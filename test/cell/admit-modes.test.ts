@@ -99,6 +99,11 @@ describe('flags', () => {
 });
 
 describe('the last word of a director', () => {
+  it('the first is told at once, for whoever wants the cell in reserve mode', () => {
+    for (let polls = 0; polls < 3; polls++) core.modes.contact();
+    expect(core.reports).toBe(1);
+  });
+
   it('is known in any mode, and before the first there is none', () => {
     expect(core.modes.directorContactMs).toBeUndefined();
     core.modes.contact();
