@@ -234,7 +234,7 @@ describe('broken connections', () => {
     const recorded = recordingPorts();
     const host = await startHost(recorded.ports);
     const control = recorded.sockets.find(({ url }) => url.endsWith('/v1/host/control'));
-    recorded.fireTimers((ms) => ms > 150_000 && ms < 215_000);
+    recorded.fireTimers((ms) => ms > 100_000 && ms < 400_000);
     const frame = await until(
       'an auth-refresh',
       () => control?.sent.find((text) => text.includes('auth-refresh')),
