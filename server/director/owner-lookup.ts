@@ -37,8 +37,8 @@ export interface OwnerEvidence {
   floor: number;
 }
 
-/** `row_missing` is no absence in reserve mode (F8). */
-export type Unknown = 'row_missing' | 'store_unavailable';
+/** `row_missing` is no absence in reserve mode (F8); `row_trails`: nor in any, for the host was heard of. */
+export type Unknown = 'row_missing' | 'row_trails' | 'store_unavailable';
 export type OwnerVerdict = { owner: Owner } | { unknown: Unknown };
 
 /**
@@ -54,7 +54,8 @@ interface Claim extends Owner {
 export function ownerOf({ pending, entry, row, floor }: OwnerEvidence): OwnerVerdict {
   const claims = [pendingClaim(pending), seatClaim(entry), rowClaim(row)].filter((claim) => claim !== null);
   const [best] = claims.toSorted((a, b) => b.epoch - a.epoch || b.trust - a.trust);
-  if (best === undefined) return { unknown: row === 'unavailable' ? 'store_unavailable' : 'row_missing' };
+  if (best === undefined && row === 'unavailable') return { unknown: 'store_unavailable' };
+  if (best === undefined) return { unknown: floor > 0 ? 'row_trails' : 'row_missing' };
   if (row === 'unavailable' && best.epoch < floor) return { unknown: 'store_unavailable' };
   const same = claims.filter(({ cellId, epoch }) => cellId === best.cellId && epoch === best.epoch);
   const { cellId, epoch, source, ageMs } = same[0] as Claim;
@@ -95,5 +96,6 @@ export type PhoneStep =
  */
 export function phoneStep(verdict: OwnerVerdict, mapComplete: boolean, reserve: boolean): PhoneStep {
   if ('owner' in verdict && verdict.owner.live) return 'serve';
+  if ('unknown' in verdict && verdict.unknown === 'row_trails') return 'wait';
   return reserve && !mapComplete ? 'wait' : 'assign';
 }

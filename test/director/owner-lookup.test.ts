@@ -66,6 +66,8 @@ describe('F7: who serves a host', () => {
   test('F8, O15: nothing at all is no absence', () => {
     expect(owner({})).toBe('row_missing');
     expect(owner({ row: 'unavailable' })).toBe('store_unavailable');
+    expect(owner({ floor: 5 })).toBe('row_trails');
+    expect(owner({ floor: 5, row: 'unavailable' })).toBe('store_unavailable');
   });
 
   test('O22, F5: without the row, a seat below what was once heard of is not believed', () => {
@@ -86,6 +88,7 @@ describe('what a phone gets', () => {
   const live = ownerOf({ ...nothing, row: row('X', 5) });
   const dead = ownerOf({ ...nothing, row: row('X', 5, false) });
   const unknown = ownerOf(nothing);
+  const trailing = ownerOf({ ...nothing, floor: 5 });
 
   test.each([
     ['a live owner', live, true, true, 'serve'],
@@ -94,6 +97,7 @@ describe('what a phone gets', () => {
     ['no row', unknown, true, true, 'assign'],
     ['F8 no row, and a seat may be where nobody looked yet', unknown, false, true, 'wait'],
     ['a dead home, and a seat may be where nobody looked yet', dead, false, true, 'wait'],
+    ['F8 no row, of a host that was seated somewhere: it may sit there still (P3)', trailing, true, true, 'wait'],
     ['no row in a fleet where every seat has one', unknown, false, false, 'assign'],
   ] as const)('%s', (_, verdict, complete, reserve, step) => {
     expect(phoneStep(verdict, complete, reserve)).toBe(step);
@@ -161,7 +165,7 @@ describe('through the map and the moves, by the clock', () => {
     expect(found()).toBe('X 5');
     fails('X', 'unauthorized');
     expect(found()).toBe('store_unavailable');
-    expect(found('none')).toBe('row_missing');
+    expect(found('none')).toBe('row_trails');
     expect(found({ cellId: 'X', epoch: 5, live: true })).toBe('X 5');
   });
 
