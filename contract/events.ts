@@ -25,11 +25,25 @@ const change = z.object({
   at: epochMs,
 });
 
+/** A reserve cell that would be judged dead but for a guard: its hosts wait. Cells that carry hosts and have a feed are counted. */
+export const withheldVerdict = z.object({
+  cellId,
+  reason: z.string(),
+  feedCells: z.int(),
+  failing: z.int(),
+  regionFeedCells: z.int(),
+  regionFailing: z.int(),
+  /** For so long by now. */
+  forMs: z.number(),
+});
+export type WithheldVerdict = z.output<typeof withheldVerdict>;
+
 /** First of all: where the reader stands, and which cells' feeds this director reads. */
 const hello = z.object({
   /** What the reader missed follows; false: it starts here. */
   resumed: z.boolean(),
   cells: z.array(z.object({ cellId, open: z.boolean(), reason: z.string().optional() })),
+  withheld: z.array(withheldVerdict).default([]),
 });
 
 /** Changes before this may never be told. */
@@ -51,6 +65,10 @@ export const EVENTS = {
     retainedForMs: z.number(),
     at,
   }),
+  /** Begins, or has another reason. */
+  verdict_withheld: withheldVerdict.extend({ at }),
+  /** It is judged again. `not-dead` too where it is polled no longer, or left reserve mode. */
+  verdict_given: withheldVerdict.extend({ verdict: z.enum(['dead', 'not-dead']), at }),
   host_joined: z.object({ cellId, host, epoch, at }),
   host_left: z.object({ cellId, host, epoch, closeCode: z.int().optional(), at }),
 } as const;

@@ -70,6 +70,7 @@ function buildProgram(): Command {
     .description('prints every cell: whether it is live, what it carries, what is under way')
     .option('-w, --watch', 'again every second; a terminal is redrawn')
     .option('--json', 'one JSON object a cell')
+    .option(...DIRECTOR)
     .action(async (options) => (await import('./operator/fleet-command.ts')).runFleet(options, process.env));
   program
     .command('events')

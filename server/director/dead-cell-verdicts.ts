@@ -1,3 +1,4 @@
+import type { WithheldVerdict } from '../../contract/events.ts';
 import { LIMITS } from '../../contract/limits.ts';
 import type { Clock } from '../clock.ts';
 import type { Logger } from '../log.ts';
@@ -21,8 +22,7 @@ import type { RefreshOutcome } from './seat-map.ts';
 
 const SAID_AGAIN_MS = 60_000;
 
-/** A reserve cell that would be judged dead, but for a guard. */
-export interface Withheld extends VerdictCounts {
+interface Withheld extends VerdictCounts {
   cellId: string;
   reason: WithheldReason;
   /** Of this director's clock. */
@@ -30,9 +30,9 @@ export interface Withheld extends VerdictCounts {
 }
 
 export type WithheldEvent =
-  | { type: 'withheld'; withheld: Withheld }
+  | { type: 'withheld'; withheld: WithheldVerdict }
   /** It is judged again: dead or not, or no longer a reserve cell that is polled. */
-  | { type: 'over'; withheld: Withheld; verdict: 'dead' | 'not-dead' };
+  | { type: 'over'; withheld: WithheldVerdict; verdict: 'dead' | 'not-dead' };
 
 type Listener = (event: WithheldEvent) => void;
 
@@ -92,8 +92,8 @@ export class DeadCellVerdicts {
   }
 
   /** As of the last round. */
-  withheld(): readonly Withheld[] {
-    return [...this.#withheld.values()];
+  withheld(): readonly WithheldVerdict[] {
+    return [...this.#withheld.values()].map((one) => this.#told(one));
   }
 
   /** No verdict is asked for on a cell in db mode: its hosts wait for its fence, or for nothing. */
@@ -111,13 +111,18 @@ export class DeadCellVerdicts {
     this.#withheld = after;
     this.#meters.show(reserve, after);
     for (const withheld of after.values()) {
-      if (before.get(withheld.cellId)?.reason !== withheld.reason) this.#tell({ type: 'withheld', withheld });
+      if (before.get(withheld.cellId)?.reason !== withheld.reason)
+        this.#tell({ type: 'withheld', withheld: this.#told(withheld) });
     }
     for (const withheld of before.values()) {
       if (after.has(withheld.cellId)) continue;
       const verdict = this.look(withheld.cellId).verdict === 'dead' ? 'dead' : 'not-dead';
-      this.#tell({ type: 'over', withheld, verdict });
+      this.#tell({ type: 'over', withheld: this.#told(withheld), verdict });
     }
+  }
+
+  #told({ since, ...why }: Withheld): WithheldVerdict {
+    return { ...why, forMs: Math.round(this.#clock.now() - since) };
   }
 
   #tell(event: WithheldEvent): void {

@@ -7,6 +7,7 @@ import type { App } from '../uws.ts';
 import { createAssign } from './assign.ts';
 import { registerCellOnly } from './cell-only.ts';
 import { createCellPost } from './cell-post.ts';
+import { registerCellViews } from './cell-views.ts';
 import { DeadCellVerdicts } from './dead-cell-verdicts.ts';
 import { type Desk, openDesk } from './desk.ts';
 import { EventFeed } from './event-feed.ts';
@@ -73,13 +74,17 @@ export function createDirector(context: RoleContext): RolePart {
   const reserve = openReserve({ context, desk, directorId, fleet, memory, post, seats, verdicts });
   const owners = new Owners({ seats, pending, cells: () => fleet.cells });
   const locate = createLocate({ clock, db, desk, owners });
-  const events = new EventFeed(db, log, metrics, clock);
+  const events = new EventFeed(db, log, metrics, clock, () => verdicts.withheld());
   seats.onCell((event) => events.cell(event));
   seats.onPage((cellId, page) => {
     pending.settle(cellId, seats);
     events.page(cellId, page);
   });
-  const feed = new FleetFeed(db, log, metrics, clock);
+  const feed = new FleetFeed(db, log, metrics, clock, () => verdicts.withheld());
+  verdicts.onWithheld((event) => {
+    events.verdict(event);
+    feed.changed();
+  });
   const notifications = new NotificationQueue(db, log, metrics, clock);
   const mover = new InviteMover({ clock, peerTime: context.peerTime, locate, log, metrics, refusals });
   let running: { stream: ChangeStream; sweeps: Sweeps } | null = null;
@@ -89,6 +94,7 @@ export function createDirector(context: RoleContext): RolePart {
       registerHttp(app, context, { desk, locate, refusals, reserve, silentHomes, tokens });
       registerFleetPage(app, context, feed);
       registerEvents(app, context, events);
+      registerCellViews(app, context, seats, verdicts);
       registerWhereabouts(app, { context, owners, pending, seats });
       // On one origin with a cell, the cell takes phones in itself.
       if (config.role === 'director') mover.register(app);

@@ -1,4 +1,4 @@
-import type { EventData, EventName, GapReason } from '../../contract/events.ts';
+import type { EventData, EventName, GapReason, WithheldVerdict } from '../../contract/events.ts';
 import type { ResyncReason } from '../change-stream.ts';
 import type { Clock } from '../clock.ts';
 import type { Database } from '../database.ts';
@@ -7,6 +7,7 @@ import { hostDigest, type Logger } from '../log.ts';
 import type { Metrics } from '../metrics.ts';
 import type { Change, ChangeCursor, ChangesPage } from '../sql-interface.ts';
 import { changeWords } from './change-words.ts';
+import type { WithheldEvent } from './dead-cell-verdicts.ts';
 import { EventArms } from './event-arms.ts';
 import { advance, catchUp, type ReadPosition, readEventId, writeEventId } from './event-position.ts';
 import type { CellEvent, PageEvent } from './seat-map.ts';
@@ -30,6 +31,7 @@ export class EventFeed {
   readonly #log: Logger;
   readonly #clock: Clock;
   readonly #meters: Meters;
+  readonly #withheld: () => readonly WithheldVerdict[];
   readonly #arms = new EventArms();
   readonly #readers = new Set<EventStream>();
   /** Those that have all that the director's own stream has brought. */
@@ -42,7 +44,15 @@ export class EventFeed {
   #read: Change[] = [];
   #resync: ResyncReason | null = null;
 
-  constructor(db: Pick<Database, 'call'>, log: Logger, metrics: Metrics, clock: Clock) {
+  /** @param withheld verdicts that are withheld now: for readers that come later than it was told */
+  constructor(
+    db: Pick<Database, 'call'>,
+    log: Logger,
+    metrics: Metrics,
+    clock: Clock,
+    withheld: () => readonly WithheldVerdict[],
+  ) {
+    this.#withheld = withheld;
     this.#db = db;
     this.#log = log;
     this.#clock = clock;
@@ -61,7 +71,7 @@ export class EventFeed {
   watch(stream: EventStream, lastEventId: string | undefined): void {
     this.#readers.add(stream);
     const from = lastEventId === undefined ? null : readEventId(lastEventId);
-    const hello = { resumed: from !== null, cells: this.#arms.cells() };
+    const hello = { resumed: from !== null, cells: this.#arms.cells(), withheld: [...this.#withheld()] };
     this.#tell(stream, 'hello', hello, from === null ? this.#position : null);
     if (lastEventId === undefined) this.#live.add(stream);
     else if (from === null) this.#startAnew(stream, 'unknown_id');
@@ -103,8 +113,8 @@ export class EventFeed {
     this.#read = [];
     this.#resync = null;
     if (resync !== null || position === null) {
-      // Before the first read there was nothing to miss.
-      if (position !== null) for (const stream of [...this.#live]) this.#startAnew(stream, resync ?? 'start');
+      // Also those that came before the first read: it starts at the head, which may be later than they were let in.
+      for (const stream of [...this.#live]) this.#startAnew(stream, resync ?? 'start');
       return;
     }
     for (const [index, change] of changes.entries()) {
@@ -137,6 +147,12 @@ export class EventFeed {
     }
   }
 
+  verdict(event: WithheldEvent): void {
+    const told = { ...event.withheld, at: this.#at() };
+    if (event.type === 'withheld') this.#tellAll(this.#readers, 'verdict_withheld', told);
+    else this.#tellAll(this.#readers, 'verdict_given', { ...told, verdict: event.verdict });
+  }
+
   async stop(): Promise<void> {
     for (const stream of [...this.#readers]) stream.stop();
     await Promise.all(this.#bringing);
@@ -161,8 +177,10 @@ export class EventFeed {
       const now = this.#position;
       if (stream.over) return;
       if (page?.resync) return this.#startAnew(stream, page.resync);
-      // After a failover the director's own stream takes a moment to notice.
-      if (before === null || now === null || page === null || now.timeline !== page.cursor.timeline) {
+      // After a failover the director's own stream takes a moment to notice. A reader that comes from another director may
+      // be ahead of it, and would be told again what it has.
+      const behind = now !== null && (now.timeline !== page?.cursor.timeline || now.max_id < cursor.max_id);
+      if (before === null || now === null || page === null || behind) {
         await this.#wait(RETRY_MS);
         continue;
       }

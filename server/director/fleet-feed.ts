@@ -1,3 +1,4 @@
+import type { WithheldVerdict } from '../../contract/events.ts';
 import type { Clock, Timer } from '../clock.ts';
 import { type Database, toDatabaseError } from '../database.ts';
 import type { EventStream, StreamEnd } from '../event-stream.ts';
@@ -27,6 +28,8 @@ export interface FleetMessage {
   fleet: FleetSnapshot | null;
   /** Age of it. */
   age: number;
+  /** As this director's polls find it now, whatever the database says. */
+  withheld: readonly WithheldVerdict[];
 }
 
 export class FleetFeed {
@@ -34,6 +37,7 @@ export class FleetFeed {
   readonly #log: Logger;
   readonly #clock: Clock;
   readonly #meters: Meters;
+  readonly #withheld: () => readonly WithheldVerdict[];
   readonly #watchers = new Set<EventStream>();
   #fleet: FleetSnapshot | null = null;
   #readAt = 0;
@@ -45,7 +49,14 @@ export class FleetFeed {
   #dueAt = 0;
   #stopped = false;
 
-  constructor(db: Pick<Database, 'query'>, log: Logger, metrics: Metrics, clock: Clock) {
+  constructor(
+    db: Pick<Database, 'query'>,
+    log: Logger,
+    metrics: Metrics,
+    clock: Clock,
+    withheld: () => readonly WithheldVerdict[],
+  ) {
+    this.#withheld = withheld;
     this.#db = db;
     this.#log = log;
     this.#clock = clock;
@@ -128,6 +139,7 @@ export class FleetFeed {
         : { ok: true },
       fleet: this.#fleet,
       age: this.#fleet === null ? 0 : Math.round(now - this.#readAt),
+      withheld: this.#withheld(),
     };
     return JSON.stringify(message);
   }

@@ -2,7 +2,7 @@ import { CLOSE } from '../../contract/close-codes.ts';
 import type { EventData, GapReason } from '../../contract/events.ts';
 import type { Paint } from '../dev/child-log.ts';
 import type { Told } from './event-reader.ts';
-import { ago } from './fleet-table.ts';
+import { ago, withheldWords } from './fleet-table.ts';
 
 /** Events as lines for a person: when, where, what, and whom. */
 
@@ -31,6 +31,11 @@ const CODES: Readonly<Record<number, string>> = {
   1001: 'it went away',
   1006: 'its connection broke',
   ...Object.fromEntries(Object.entries(CLOSE).map(([name, code]) => [code, name.toLowerCase().replaceAll('_', ' ')])),
+};
+
+const VERDICTS: Record<EventData<'verdict_given'>['verdict'], string> = {
+  dead: 'its verdict is given: it is dead, its hosts may leave',
+  'not-dead': 'no verdict on it is withheld any more',
 };
 
 /** Whether an event is about this cell; what is about the stream itself is about every one. */
@@ -64,6 +69,10 @@ export function eventLine(told: Told, now: number, paint: Paint): string {
         paint,
         'red',
       );
+    case 'verdict_withheld':
+      return line(told.data.at, told.data.cellId, withheldWords(told.data), '', paint, 'red');
+    case 'verdict_given':
+      return line(told.data.at, told.data.cellId, VERDICTS[told.data.verdict], '', paint, 'yellow');
     case 'host_joined':
       return line(told.data.at, told.data.cellId, 'host connected', whom(told.data.host, told.data.epoch), paint, null);
     case 'host_left': {
@@ -106,7 +115,7 @@ function whom(host: string | null, epoch: number | null): string {
   return [host, epoch !== null && `epoch ${epoch}`].filter(Boolean).join('  ');
 }
 
-function greeting({ cells, resumed }: EventData<'hello'>): string {
+function greeting({ cells, resumed, withheld }: EventData<'hello'>): string {
   const read = cells.filter(({ open }) => open).map(({ cellId }) => cellId);
   const not = cells
     .filter(({ open }) => !open)
@@ -115,6 +124,7 @@ function greeting({ cells, resumed }: EventData<'hello'>): string {
     resumed ? 'Going on from the last event.' : 'From now on.',
     read.length > 0 && `Seats are read on ${read.join(', ')}.`,
     not.length > 0 && `Not on ${not.join(', ')}.`,
+    ...withheld.map(({ cellId, ...why }) => `${cellId}: ${withheldWords(why)}.`),
   ]
     .filter(Boolean)
     .join(' ');

@@ -1,19 +1,22 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import type pg from 'pg';
+import { type CellViews, cellViews } from '../../contract/cell-views.ts';
 import type { Environment } from '../config.ts';
 import { relayTypes, toDatabaseError } from '../database.ts';
 import { painter } from '../dev/child-log.ts';
 import { Problem } from '../problem.ts';
 import { databaseProblem } from '../schema-version.ts';
-import { FLEET_SQL, type FleetRow, fleetTable } from './fleet-table.ts';
+import { askDirector, type DirectorOptions, findDirector, reasonOf } from './director-session.ts';
+import { type DirectorsView, FLEET_SQL, type FleetRow, fleetTable, pollsOf } from './fleet-table.ts';
 import { connectAsOperator, DatabaseAway, findDatabase } from './session.ts';
 
-export interface FleetCommandOptions {
+export interface FleetCommandOptions extends DirectorOptions {
   json?: boolean;
   watch?: boolean;
 }
 
 const EVERY_MS = 1_000;
+const VIEWS_TIMEOUT_MS = 2_000;
 const INTERRUPTED = 130;
 const SCREEN = {
   enter: '\u001b[?1049h\u001b[?25l',
@@ -31,21 +34,36 @@ export async function runFleet(options: FleetCommandOptions, env: Environment): 
   const out = process.stdout;
   const reader = new FleetReader(findDatabase(env));
   const paint = painter(out, process.env);
-  const show = (rows: FleetRow[]) =>
-    options.json ? rows.map((row) => JSON.stringify(row)).join('\n') : fleetTable(rows, paint);
+  const picture = async () => {
+    const [rows, seen] = await Promise.all([reader.read(), readViews(options, env)]);
+    if (!options.json) return fleetTable(rows, seen, paint);
+    return rows.map((row) => JSON.stringify({ ...row, polls: pollsOf(row.cell_id, seen) })).join('\n');
+  };
   try {
-    const first = await reader.read();
+    const first = await picture();
     if (!options.watch) {
-      out.write(`${show(first)}\n`);
+      out.write(`${first}\n`);
       return;
     }
   } finally {
     if (!options.watch) await reader.close();
   }
-  await watch(reader, show, out.isTTY === true && !options.json);
+  await watch(picture, out.isTTY === true && !options.json);
 }
 
-async function watch(reader: FleetReader, show: (rows: FleetRow[]) => string, redraws: boolean): Promise<void> {
+/** The fleet is shown without them, and then says why: whoever looks may look because the directors are gone. */
+async function readViews(options: DirectorOptions, env: Environment): Promise<DirectorsView> {
+  try {
+    const signal = AbortSignal.timeout(VIEWS_TIMEOUT_MS);
+    const reply = await askDirector(findDirector(options, env), '/v1/admin/cells', { signal });
+    const views: CellViews = cellViews.parse(await reply.json());
+    return { views };
+  } catch (error) {
+    return { unasked: error instanceof Problem ? error.message : reasonOf(error) };
+  }
+}
+
+async function watch(read: () => Promise<string>, redraws: boolean): Promise<void> {
   const out = process.stdout;
   let picture = '';
   const leave = () => {
@@ -60,7 +78,7 @@ async function watch(reader: FleetReader, show: (rows: FleetRow[]) => string, re
   for (let shown = false; ; ) {
     let trouble = '';
     try {
-      picture = show(await reader.read());
+      picture = await read();
       shown = false;
     } catch (error) {
       if (!(error instanceof Problem)) throw error;

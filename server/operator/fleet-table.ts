@@ -1,4 +1,6 @@
 import Table from 'cli-table3';
+import type { CellViews } from '../../contract/cell-views.ts';
+import type { WithheldVerdict } from '../../contract/events.ts';
 import type { Paint } from '../dev/child-log.ts';
 
 /** A row of the view relay_v1.fleet, ages in milliseconds. */
@@ -28,6 +30,9 @@ select cell_id, region, admission, admit_mode, effective_mode, state,
 from relay_v1.fleet
 order by region, cell_id`;
 
+/** What the polls of one director find; or why none was asked. */
+export type DirectorsView = { views: CellViews } | { unasked: string };
+
 const BAR_WIDTH = 12;
 const STATE_STYLE = { live: 'bold', 'not ready': 'yellow', unheard: 'red', 'never heard': 'yellow' } as const;
 const HEAD = ['region', 'cell', 'state', 'heard', 'load', '', 'admission', 'notes'];
@@ -47,8 +52,20 @@ export function ago(ms: number | null): string {
   return seconds < 7_200 ? `${Math.floor(seconds / 60)} min` : `${Math.floor(seconds / 3_600)} h`;
 }
 
+/** Why the hosts of a silent reserve cell wait. */
+export function withheldWords(withheld: Omit<WithheldVerdict, 'cellId'>): string {
+  const { reason, feedCells, failing, regionFeedCells, regionFailing, forMs } = withheld;
+  const why =
+    {
+      sample: `too few cells: ${feedCells} have a feed`,
+      fleet: `fleet: ${failing} of ${feedCells} fail`,
+      region: `region: ${regionFailing} of ${regionFeedCells} fail`,
+    }[reason] ?? reason;
+  return `verdict withheld (${why})${forMs < 1_000 ? '' : ` for ${ago(forMs)}`}`;
+}
+
 /** A table and a line that sums it up. */
-export function fleetTable(rows: readonly FleetRow[], paint: Paint): string {
+export function fleetTable(rows: readonly FleetRow[], seen: DirectorsView, paint: Paint): string {
   if (rows.length === 0) return 'No cell is registered.';
   const table = new Table({ head: HEAD, style: { head: [], border: [] }, chars: COMPACT });
   for (const row of rows) {
@@ -60,7 +77,7 @@ export function fleetTable(rows: readonly FleetRow[], paint: Paint): string {
       bar((row.load ?? 0) / row.unit_limit),
       `${row.load ?? '-'}/${row.unit_limit}`,
       row.admission,
-      notes(row),
+      notes(row, withheldOn(row.cell_id, seen)),
     ]);
   }
   const live = rows.filter(({ state }) => state === 'live');
@@ -68,11 +85,26 @@ export function fleetTable(rows: readonly FleetRow[], paint: Paint): string {
     (sum, { admission, free_units }) => sum + (admission === 'general' ? (free_units ?? 0) : 0),
     0,
   );
-  return `${table}\n${live.length} of ${rows.length} cells live, ${free} units free for hosts`;
+  const sum = `${table}\n${live.length} of ${rows.length} cells live, ${free} units free for hosts`;
+  return 'unasked' in seen ? `${sum}\n${paint('dim', `What directors' polls find is unknown: ${seen.unasked}`)}` : sum;
 }
 
-function notes(row: FleetRow): string {
+/** Of one cell; null where no director was asked. */
+export function pollsOf(cellId: string, seen: DirectorsView) {
+  if ('unasked' in seen) return null;
+  const view = seen.views.cells.find((one) => one.cellId === cellId);
+  if (view === undefined) return null;
+  const { feed, polledAgeMs, verdict } = view;
+  return { feed, polled_age_ms: polledAgeMs, verdict, withheld: withheldOn(cellId, seen) };
+}
+
+function withheldOn(cellId: string, seen: DirectorsView): WithheldVerdict | null {
+  return 'unasked' in seen ? null : (seen.views.withheld.find((one) => one.cellId === cellId) ?? null);
+}
+
+function notes(row: FleetRow, withheld: WithheldVerdict | null): string {
   return [
+    withheld !== null && withheldWords(withheld),
     row.draining && `draining ${Math.floor((row.drain_progress ?? 0) * 100)} %`,
     row.roll_age_ms !== null && `roll for ${ago(row.roll_age_ms)}`,
     row.admit_mode === 'reserve' && (row.effective_mode === 'db' ? 'reserve, tripped' : 'reserve'),

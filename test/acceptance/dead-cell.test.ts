@@ -1,4 +1,6 @@
 import { afterAll, afterEach, beforeAll, expect, inject, test } from 'vitest';
+import { cellViews } from '../../contract/cell-views.ts';
+import { readEvents } from '../support/event-source.ts';
 import { addCutOffCell, type CutOffCell } from './support/cut-off.ts';
 import { Fleet, type Node, type Seated } from './support/fleet.ts';
 import { type HostIdentity, newIdentity } from './support/identity.ts';
@@ -246,6 +248,7 @@ test('25 each reason to withhold keeps its hosts waiting, and they move 45 s aft
     );
   await pass(3_000);
   const [near, , far] = others as [Node, Node, Node];
+  const events = await readEvents(`${fleet.director.origin}/v1/admin/events`);
   x.die();
   await near.stop();
   await pass(48_000);
@@ -260,6 +263,13 @@ test('25 each reason to withhold keeps its hosts waiting, and they move 45 s aft
     (value) => value === 1,
   );
   expect(await ofDirector(gauge)).toBe(1);
+  const { cells, withheld: held } = cellViews.parse(
+    await (await fetch(`${fleet.director.origin}/v1/admin/cells`)).json(),
+  );
+  expect(held).toMatchObject([{ cellId: 'x', reason: 'fleet', feedCells: 6, failing: 3, regionFeedCells: 3 }]);
+  expect(held[0]?.forMs).toBeGreaterThan(0);
+  expect(cells.find(({ cellId }) => cellId === 'x')).toMatchObject({ feed: 'unverifiable', verdict: 'withheld' });
+  expect(cells.find(({ cellId }) => cellId === 'c2')).toMatchObject({ feed: 'live', verdict: 'not-dead' });
   expect(await moves()).toHaveLength(before);
 
   await Promise.all([near, far].map((node) => node.start()));
@@ -269,4 +279,15 @@ test('25 each reason to withhold keeps its hosts waiting, and they move 45 s aft
   await pass(12_000);
   await untilMoved(one.identity);
   await few.stop();
+
+  const told: string[] = [];
+  while (told.at(-1) !== 'given: not-dead') {
+    const { event, data } = await events.nextEvent();
+    const { cellId, reason, verdict } = JSON.parse(data);
+    if (cellId !== 'x') continue;
+    if (event === 'verdict_withheld') told.push(`withheld: ${reason}`);
+    if (event === 'verdict_given') told.push(`given: ${verdict}`);
+  }
+  events.close();
+  expect(told.slice(0, 2)).toEqual(['withheld: region', 'withheld: fleet']);
 }, 90_000);

@@ -22,7 +22,7 @@ function open() {
     last = { ...JSON.parse(event.data), at: now() };
     line.heardAt = now();
     line.lostAt = null;
-    if (last.fleet) showFleet(last.fleet, last.at - last.age);
+    if (last.fleet) showFleet(last.fleet, last.at - last.age, last.withheld);
     showConnection();
   };
   line.source.onerror = () => lost();

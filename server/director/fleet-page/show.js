@@ -71,9 +71,14 @@ function keyed(parent, items, keyOf, create, update) {
   for (const element of before.values()) element.remove();
 }
 
-/** @param at the moment, on this page's clock, that the ages in `fleet` are true for */
-export function showFleet(fleet, at) {
-  const regions = [...Map.groupBy(fleet.cells, (cell) => cell.region)];
+/**
+ * @param at the moment, on this page's clock, that the ages in `fleet` are true for
+ * @param withheld verdicts that the director withholds now
+ */
+export function showFleet({ cells: rows, ...rest }, at, withheld) {
+  const cells = rows.map((cell) => ({ ...cell, withheld: withheld.find(({ cellId }) => cellId === cell.id) ?? null }));
+  const fleet = { ...rest, cells };
+  const regions = [...Map.groupBy(cells, (cell) => cell.region)];
   text($('summary'), summary(fleet));
   keyed(
     $('regions'),
@@ -205,7 +210,19 @@ function showCell(element, cell, at) {
   else ticking(heard, at - cell.heard, (words) => `heard ${words} ago`);
 }
 
+/** Why nobody is moved off a silent reserve cell. */
+function withheldWords({ reason, feedCells, failing, regionFeedCells, regionFailing, forMs }) {
+  const why =
+    {
+      sample: `only ${count(feedCells, 'cell')} to compare it with`,
+      fleet: `${failing} of ${count(feedCells, 'cell')} do not answer`,
+      region: `${regionFailing} of ${count(regionFeedCells, 'cell')} of its region do not answer`,
+    }[reason] ?? reason;
+  return `It answers no poll, and its verdict is withheld for ${age(forMs)}: ${why}. Its hosts wait.`;
+}
+
 function whyOf(cell, why) {
+  if (cell.withheld !== null) return withheldWords(cell.withheld);
   if (cell.state !== 'unheard') return why;
   return cell.capped
     ? `${why} It is capped: its hosts wait until it is fenced.`
@@ -216,6 +233,7 @@ function tagsOf(cell) {
   return [
     ADMISSIONS[cell.admission] && { words: `${cell.admission}: ${ADMISSIONS[cell.admission]}`, tone: 'accent' },
     cell.mode === 'reserve' && { words: 'reserve', tone: 'accent' },
+    cell.withheld !== null && { words: 'verdict withheld', tone: 'bad' },
     cell.mode === 'reserve' && cell.effective_mode === 'db' && { words: 'tripped: asks the database', tone: 'warn' },
     cell.rolling !== null && { words: 'roll', tone: 'accent' },
     cell.draining && { words: 'draining', tone: 'accent' },
