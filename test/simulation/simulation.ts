@@ -43,8 +43,8 @@ const DIRECTORS = 5;
  */
 const EAST: Region = { cells: 27, inDbMode: 6, hosts: 30, limit: { hardCap: 105, unobservedBound: 2 } };
 const WEST: Region = { cells: 3, inDbMode: 0, hosts: 150, limit: { hardCap: 142, unobservedBound: 2 } };
-const FAULTS_MS = 60_000;
-const QUIET_MS = 65_000;
+const FAULTS_MS = 50_000;
+const QUIET_MS = 62_000;
 const BEAT_MS = 15_000;
 const RENEW_MS = 30_000;
 const CHANGES_MS = 1_000;
@@ -257,7 +257,7 @@ class SimFleet {
 
   async #misfortunes(): Promise<void> {
     const random = this.#random;
-    while (this.#time.now() < FAULTS_MS - 20_000) {
+    while (this.#time.now() < FAULTS_MS - TRIPPED_MS / 2) {
       await this.#time.sleep(between(random, 500, 3_000));
       const cell = pick(
         random,
