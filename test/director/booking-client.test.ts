@@ -88,7 +88,7 @@ describe('bookings go together (89)', () => {
   });
 });
 
-describe('whatever goes wrong leaves every ask of a request unreachable, and is not sent again (89)', () => {
+describe('whatever goes wrong leaves every ask of a request unreachable, and is not sent again (89, O16)', () => {
   const bookTwo = async (reply: (request: Sent) => void): Promise<Booked[]> => {
     const booked = [1, 2].map((n) => client.book(CELL, { host: host(n), epoch: 1, sticky: false }));
     clock.advance(LIMITS.bookingBatchMs);
