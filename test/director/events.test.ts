@@ -6,7 +6,7 @@ import { MAX_READERS } from '../../server/director/event-feed.ts';
 import { hostDigest } from '../../server/log.ts';
 import type { RunningProcess } from '../../server/run.ts';
 import { type FreshDatabase, freshDatabase } from '../support/database.ts';
-import { type KnownCell, knownCell, newHostId, startDirector } from '../support/director.ts';
+import { followsLog, type KnownCell, knownCell, newHostId, startDirector } from '../support/director.ts';
 import { type EventReader, type ReadEvent, readEvents } from '../support/event-source.ts';
 import { eventually } from '../support/eventually.ts';
 import { startProxy, type TcpProxy } from '../support/proxy.ts';
@@ -22,6 +22,7 @@ beforeAll(async () => {
   proxy = await startProxy(database.url);
   home = await knownCell(database, 'us-1');
   director = await startDirector(database, { through: proxy.through });
+  await followsLog(director);
 });
 afterEach(async () => {
   proxy.open();
@@ -142,6 +143,7 @@ describe('a reader that was cut off', () => {
 
   test('gets a change whose transaction was late, at another director too', async () => {
     const second = await startDirector(database);
+    await followsLog(second);
     const late = new pg.Client(database.url);
     await late.connect();
     try {

@@ -4,7 +4,7 @@ import { EventParser } from '../../server/operator/sse.ts';
 import type { RunningProcess } from '../../server/run.ts';
 import { type CliRun, cli, cliEnd, freePorts } from '../support/cli.ts';
 import { type FreshDatabase, freshDatabase } from '../support/database.ts';
-import { type KnownCell, knownCell, newHostId, startDirector } from '../support/director.ts';
+import { followsLog, type KnownCell, knownCell, newHostId, startDirector } from '../support/director.ts';
 import { eventually } from '../support/eventually.ts';
 
 /** `orca-relay events` and `host` as a script or a person types them, without a terminal. */
@@ -19,7 +19,11 @@ let port: string;
 let at: string[];
 const runs: CliRun[] = [];
 
-const start = () => startDirector(database, { env: { ...env, PORT: port } });
+async function start(): Promise<RunningProcess> {
+  const started = await startDirector(database, { env: { ...env, PORT: port } });
+  await followsLog(started);
+  return started;
+}
 
 beforeAll(async () => {
   database = await freshDatabase();

@@ -1,9 +1,11 @@
 import { randomBytes, randomUUID } from 'node:crypto';
+import { expect } from 'vitest';
 import { hashToken, newToken } from '../../contract/credentials.ts';
 import type { Clock } from '../../server/clock.ts';
 import { readConfig } from '../../server/config.ts';
 import { type RunningProcess, startProcess } from '../../server/run.ts';
 import type { FreshDatabase } from './database.ts';
+import { eventually } from './eventually.ts';
 import type { KeyServer } from './key-server.ts';
 
 export const SIGNING_KEY = 'a signing key of thirty-two bytes or more';
@@ -30,6 +32,14 @@ export function startDirector(database: FreshDatabase, options: DirectorOptions 
     ...env,
   });
   return startProcess(config, clock ? { clock } : {});
+}
+
+/** Resolves once it has read where the log of changes ends: what happens from then on, its readers are told. */
+export async function followsLog({ metrics }: RunningProcess): Promise<void> {
+  await eventually(async () => {
+    const lastRead = await metrics.registry.getSingleMetric('orca_relay_change_last_read_timestamp_seconds')?.get();
+    expect(lastRead?.values).toContainEqual(expect.objectContaining({ labels: { reader: 'director' } }));
+  });
 }
 
 /** A cell as Postgres knows it: registered, and heard from when it beats. No process stands behind it. */
