@@ -1,4 +1,4 @@
-import type { EventData, EventName, GapReason } from '../../contract/events.ts';
+import type { EventData, EventName, GapReason, WithheldVerdict } from '../../contract/events.ts';
 import type { ResyncReason } from '../change-stream.ts';
 import type { Clock } from '../clock.ts';
 import type { Database } from '../database.ts';
@@ -7,6 +7,7 @@ import { hostDigest, type Logger } from '../log.ts';
 import type { Metrics } from '../metrics.ts';
 import type { Change, ChangeCursor, ChangesPage } from '../sql-interface.ts';
 import { changeWords } from './change-words.ts';
+import type { WithheldEvent } from './dead-cell-verdicts.ts';
 import { EventArms } from './event-arms.ts';
 import { advance, catchUp, type ReadPosition, readEventId, writeEventId } from './event-position.ts';
 import type { CellEvent, PageEvent } from './seat-map.ts';
@@ -30,6 +31,7 @@ export class EventFeed {
   readonly #log: Logger;
   readonly #clock: Clock;
   readonly #meters: Meters;
+  readonly #withheld: () => readonly WithheldVerdict[];
   readonly #arms = new EventArms();
   readonly #readers = new Set<EventStream>();
   /** Those that have all that the director's own stream has brought. */
@@ -42,7 +44,15 @@ export class EventFeed {
   #read: Change[] = [];
   #resync: ResyncReason | null = null;
 
-  constructor(db: Pick<Database, 'call'>, log: Logger, metrics: Metrics, clock: Clock) {
+  /** @param withheld verdicts that are withheld now: for readers that come later than it was told */
+  constructor(
+    db: Pick<Database, 'call'>,
+    log: Logger,
+    metrics: Metrics,
+    clock: Clock,
+    withheld: () => readonly WithheldVerdict[],
+  ) {
+    this.#withheld = withheld;
     this.#db = db;
     this.#log = log;
     this.#clock = clock;
@@ -61,7 +71,7 @@ export class EventFeed {
   watch(stream: EventStream, lastEventId: string | undefined): void {
     this.#readers.add(stream);
     const from = lastEventId === undefined ? null : readEventId(lastEventId);
-    const hello = { resumed: from !== null, cells: this.#arms.cells() };
+    const hello = { resumed: from !== null, cells: this.#arms.cells(), withheld: [...this.#withheld()] };
     this.#tell(stream, 'hello', hello, from === null ? this.#position : null);
     if (lastEventId === undefined) this.#live.add(stream);
     else if (from === null) this.#startAnew(stream, 'unknown_id');
@@ -135,6 +145,12 @@ export class EventFeed {
       const how = closeCode === undefined ? {} : { closeCode };
       this.#tellAll(this.#readers, 'host_left', { cellId, host: digestOf(host), epoch, ...how, at });
     }
+  }
+
+  verdict(event: WithheldEvent): void {
+    const told = { ...event.withheld, at: this.#at() };
+    if (event.type === 'withheld') this.#tellAll(this.#readers, 'verdict_withheld', told);
+    else this.#tellAll(this.#readers, 'verdict_given', { ...told, verdict: event.verdict });
   }
 
   async stop(): Promise<void> {
