@@ -64,6 +64,7 @@ describe('GET /fleet/events', () => {
   test('shows the fleet at once', async () => {
     const message = await (await watch()).next<FleetMessage>();
     expect(message.database).toEqual({ ok: true });
+    expect(message.withheld).toEqual([]);
     expect(message.fleet?.cells.map(({ id, region }) => [id, region])).toEqual([
       ['asia-1', 'asia-east2'],
       ['us-1', 'us-central1'],
