@@ -6,6 +6,7 @@ import { type HostIdentity, newIdentity } from './support/identity.ts';
 import { askAssign, type Grant } from './support/parts.ts';
 import { toReserve } from './support/reserve-mode.ts';
 import { scrape, total } from './support/scrape.ts';
+import { readFull, readSince } from './support/seat-feed.ts';
 import { until } from './support/wait.ts';
 
 /** One reserve cell; what its director asks of it passes a door, and hosts dial behind that. */
@@ -54,7 +55,7 @@ async function find({ relayHostId }: HostIdentity): Promise<AccountWhereabouts |
   return whereabouts.parse(await reply.json()).accounts[0];
 }
 const saidBy = async ({ identity }: Pick<Seated, 'identity'>) => (await find(identity))?.owner?.saidBy ?? null;
-const isShown = (seated: Seated) =>
+const isShown = (seated: Pick<Seated, 'identity'>) =>
   until(
     'its feed shows it',
     () => saidBy(seated),
@@ -138,5 +139,40 @@ describe('what goes wrong with the feed of a cell (86)', () => {
       await fleet.database.query('grant execute on function relay_v1.cells to relay_director');
     }
     expect(fleet.problems()).toEqual([]);
+  });
+});
+
+test('O16 a booking whose answer is lost is made once: the next one names another epoch, and the host has one seat', async () => {
+  const before = await readFull(fleet, behind);
+  const identity = newIdentity();
+  const token = await fleet.token(identity);
+  let lost = false;
+  void door.loseAnswer().then(() => {
+    lost = true;
+  });
+  const ask = () => askAssign(fleet.director.origin, token, identity);
+  await until(
+    'a booking without an answer',
+    async () => {
+      expect((await ask()).status).toBe(503);
+      return lost;
+    },
+    (seen) => seen,
+  );
+  const asked = await until('a place', ask, ({ status }) => status === 200);
+  const grant = asked.body as unknown as Grant;
+  await fleet.dial(identity, grant, { token, origin: behind.origin, relayOrigin: grant.cellUrl });
+  await isShown({ identity });
+
+  const { changes } = await readSince(fleet, behind, before);
+  const own = changes.filter(({ relayHostId }) => relayHostId === identity.relayHostId);
+  expect(own.map(({ kind, epoch }) => [kind, epoch])).toEqual([
+    ['reserve', 1],
+    ['reserve', 2],
+    ['join', 2],
+  ]);
+  expect(await find(identity)).toMatchObject({
+    owner: { epoch: 2 },
+    seats: [{ cellId: 'c1', epoch: 2, state: 'active' }],
   });
 });

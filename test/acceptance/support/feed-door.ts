@@ -8,17 +8,21 @@ export interface FeedDoor {
   hasFeed: boolean;
   /** The first change of the next page that has one is lost. */
   loseOne(): void;
+  /** The next booking reaches the cell, and its answer nobody. Resolves when that has happened. */
+  loseAnswer(): Promise<void>;
   /** How many changes were lost so far. */
   lost(): number;
   stop(): Promise<void>;
 }
 
 const FEED = '/v1/admin/cell-seats';
+const BOOKINGS = '/internal/reserve';
 const TIMEOUT_MS = 10_000;
 
 export async function feedDoor(upstream: () => string): Promise<FeedDoor> {
   let losing = false;
   let lost = 0;
+  let answerLost: (() => void) | null = null;
   const withoutOne = (text: string): string => {
     const page = JSON.parse(text) as { changes?: unknown[] };
     if (!losing || page.changes === undefined || page.changes.length === 0) return text;
@@ -44,6 +48,12 @@ export async function feedDoor(upstream: () => string): Promise<FeedDoor> {
       signal: AbortSignal.timeout(TIMEOUT_MS),
     });
     const text = await reply.text();
+    if (path.startsWith(BOOKINGS) && answerLost !== null) {
+      answerLost();
+      answerLost = null;
+      response.destroy();
+      return;
+    }
     response.writeHead(reply.status, { 'content-type': 'application/json' });
     response.end(isFeed && reply.status === 200 ? withoutOne(text) : text);
   };
@@ -57,6 +67,10 @@ export async function feedDoor(upstream: () => string): Promise<FeedDoor> {
     loseOne() {
       losing = true;
     },
+    loseAnswer: () =>
+      new Promise((resolve) => {
+        answerLost = resolve;
+      }),
     lost: () => lost,
     stop: () =>
       new Promise((resolve) => {
