@@ -3,7 +3,7 @@ import { type Whereabouts, whereabouts } from '../../contract/whereabouts.ts';
 import { hostDigest } from '../../server/log.ts';
 import type { RunningProcess } from '../../server/run.ts';
 import { type FreshDatabase, freshDatabase } from '../support/database.ts';
-import { type KnownCell, knownCell, newHostId, startDirector } from '../support/director.ts';
+import { followsLog, type KnownCell, knownCell, newHostId, startDirector } from '../support/director.ts';
 import { eventually } from '../support/eventually.ts';
 import { startProxy, type TcpProxy } from '../support/proxy.ts';
 
@@ -18,6 +18,7 @@ beforeAll(async () => {
   proxy = await startProxy(database.url);
   home = await knownCell(database, 'us-1');
   director = await startDirector(database, { through: proxy.through });
+  await followsLog(director);
 });
 afterAll(async () => {
   await director?.stop();
