@@ -16,13 +16,14 @@ import { placement } from './placement.ts';
 import { FAULT_VARIABLE, sourceOf } from './plant-fault.ts';
 import { reserve } from './reserve.ts';
 import { reserveCell } from './reserve-cell.ts';
+import { verdict } from './verdict.ts';
 
 /**
  * Plants each named fault in a database of its own and prints which test caught it. `npm run mutations [word …]` runs those
  * whose name or group holds one of the words. Fails if a fault survives, if its text is not found exactly once, if a test
  * fails without any fault, or after 20 minutes.
  */
-const GROUPS = [...placement, ...drains, ...fences, ...modes, ...reserve, ...reserveCell];
+const GROUPS = [...placement, ...drains, ...fences, ...modes, ...reserve, ...reserveCell, ...verdict];
 const AT_ONCE = 4;
 const RACE_TIMEOUT_MS = 180_000;
 const DEADLINE_MS = 20 * 60_000;
