@@ -253,7 +253,8 @@ describe('slow peers', () => {
     const pair = await pairOf({ clock });
     pair.client.pause();
     // Just enough to be held back, so that nothing stands before the end in the host's stream.
-    for (let i = 0; relay.splicer.queuedBytes <= LIMITS.spliceHighWaterBytes; i++) {
+    const pauses = () => metric('orca_relay_splice_pauses_total');
+    for (let i = 0; (await pauses()).endsWith(' 0'); i++) {
       pair.host.send(numbered(i, 65_536));
       await until(() => pair.host.bufferedAmount === 0);
       await new Promise((resolve) => setTimeout(resolve, 1));
