@@ -15,8 +15,8 @@ export default defineConfig({
     // tests wait for sockets and Postgres more than they compute
     maxWorkers: Math.max(2, os.availableParallelism()),
     // far beyond what a busy machine needs: a bound that matters is in its test
-    testTimeout: 180_000,
-    hookTimeout: 180_000,
+    testTimeout: 240_000,
+    hookTimeout: 240_000,
     expect: { poll: { timeout: 40_000, interval: 25 } },
   },
 });

@@ -71,7 +71,6 @@ describe('the database path and reserve cells (91)', () => {
       'placed on the tripped cell',
       () => ask(identity),
       ({ status }) => status === 200,
-      15_000,
     );
     const grant = placed.body as { cellUrl: string; assignmentEpoch: number; lease: string };
     expect(grant.cellUrl).toBe(cell().origin);
@@ -96,5 +95,5 @@ describe('the database path and reserve cells (91)', () => {
     expect(host.peer.isOpen).toBe(true);
     expect((await fleet.seat()).grant.cellUrl).toBe(cell().origin);
     expect(fleet.problems()).toEqual([]);
-  }, 60_000);
+  });
 });

@@ -32,7 +32,6 @@ async function nameOf(director: Node): Promise<string> {
       return '';
     },
     (name) => name !== '',
-    15_000,
   );
 }
 
@@ -70,7 +69,6 @@ test('P2 two directors book one epoch on two cells: the first row wins, the othe
       'the other seat given up',
       () => stateOn(loser, identity),
       (state) => state === 'drain-only',
-      10_000,
     );
     expect(await stateOn(winner, identity)).toBe('active');
     await fleet.advance(60_000);
@@ -99,6 +97,5 @@ test('P2 a host that takes new sockets while its seat is given up loses it all t
     'the seat given up',
     () => stateOn(c2, identity),
     (state) => state === 'drain-only',
-    10_000,
   );
 });

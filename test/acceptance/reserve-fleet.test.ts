@@ -60,7 +60,6 @@ async function again(identity: HostIdentity): Promise<Grant> {
     'granted again',
     async () => askAssign(fleet.director.origin, await fleet.token(identity), identity, { reconnect: true }),
     ({ status }) => status === 200,
-    10_000,
   );
   return asked.body as unknown as Grant;
 }

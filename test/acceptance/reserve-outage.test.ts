@@ -66,7 +66,6 @@ async function again(identity: HostIdentity): Promise<Grant> {
     'granted',
     () => ask(identity),
     ({ status }) => status === 200,
-    15_000,
   );
   return asked.body as unknown as Grant;
 }
@@ -107,7 +106,6 @@ test.each(['stall', 'refuse'] as const)(
       'a seat of its own again',
       () => again(moving.identity),
       ({ assignmentEpoch }) => assignmentEpoch > moving.grant.assignmentEpoch,
-      15_000,
     );
     const there = await fleet.dial(moving.identity, moved);
     await expect(fleet.dial(moving.identity, moving.grant)).rejects.toThrow();
@@ -130,7 +128,6 @@ test.each(['stall', 'refuse'] as const)(
       'the row of the new seat',
       () => rowOf(moving.identity),
       (row) => row?.[0] === fleet.cellAt(moved.cellUrl).id && row[1] === moved.assignmentEpoch,
-      15_000,
     );
     for (const { identity, cell, grant } of [resting, returning]) {
       expect(await rowOf(identity)).toEqual([cell.id, grant.assignmentEpoch]);
@@ -140,12 +137,10 @@ test.each(['stall', 'refuse'] as const)(
       'resolved',
       () => askResolve(fleet.director.origin, moving.identity.relayHostId, device!.resumeToken),
       ({ status }) => status === 200,
-      15_000,
     );
     expect(found.body).toMatchObject({ cellUrl: moved.cellUrl });
     expect((await fleet.dial(newcomer, await again(newcomer))).peer.isOpen).toBe(true);
     for (const { host } of [resting, { host: back }, { host: there }]) expect(host.peer.isOpen).toBe(true);
     expect(fleet.problems()).toEqual([]);
   },
-  90_000,
 );

@@ -84,7 +84,6 @@ async function wedge(): Promise<() => Promise<void>> {
     'strangers shed',
     () => refusal(stranger, 1),
     (seen) => seen instanceof UpgradeRefused,
-    20_000,
   );
   return async () => {
     over = true;

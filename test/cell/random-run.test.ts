@@ -151,5 +151,4 @@ test.each([1, 2, 3])(
     );
     expect(fleet.problems()).toEqual([]);
   },
-  60_000,
 );

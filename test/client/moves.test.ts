@@ -56,7 +56,6 @@ beforeAll(async () => {
       return fleet.database.query('select relay.hearing(relay.now())');
     },
     ([row]) => row?.hearing === true,
-    20_000,
   );
   desk = await echoHost(fleet, recorded.ports);
   host = desk.host;

@@ -198,7 +198,6 @@ describe('a process killed', () => {
       'seated again',
       () => helloOutcome(lost),
       (code) => code === null,
-      15_000,
     );
     expect(on(survivor).every(({ host }) => host.peer.isOpen)).toBe(true);
   });

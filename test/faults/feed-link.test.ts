@@ -47,7 +47,6 @@ async function seatBehind(): Promise<Seated> {
       'a place',
       () => askAssign(fleet.director.origin, token, identity),
       ({ status }) => status === 200,
-      15_000,
     );
     const grant = asked.body as unknown as Grant;
     const origin = grant.cellUrl === address ? behind.origin : grant.cellUrl;

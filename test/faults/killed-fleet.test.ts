@@ -86,4 +86,4 @@ test('incident 22: over the rows of a fleet that was killed a new one grants its
     expect(asked.body).toMatchObject({ cellUrl: grant.cellUrl, assignmentEpoch: grant.assignmentEpoch });
     await fleet.dial(old, grant);
   }
-}, 180_000);
+});

@@ -93,7 +93,6 @@ test('V5 after 60 s without the database no host of a live cell is moved, whoeve
       return askAll();
     },
     (granted) => granted === everyone.length,
-    15_000,
   );
   for (const seated of everyone) {
     expect(seated.host.peer.isOpen).toBe(true);
@@ -126,7 +125,6 @@ test('incident 1: after 7 minutes without the database every host still has its 
       return alive.length;
     },
     (count) => count === everyone.length,
-    10_000,
   );
   for (const seated of everyone) {
     expect(seated.host.peer.isOpen).toBe(true);
@@ -273,13 +271,12 @@ test('with the database black-holed hosts stay, and new work is refused in bound
   expect(asked.headers.get('retry-after')).not.toBeNull();
   expect((await fetch(`${fleet.cell().origin}/health`)).status).toBe(200);
   const phone = await RawPhone.knock(seated.grant.cellUrl, seated.identity.relayHostId, device.resumeToken);
-  expect((await phone.refused(15_000)).code).toBe(4429);
+  expect((await phone.refused()).code).toBe(4429);
   proxy.restore();
   await until(
     'granted',
     () => askAssign(fleet.director.origin, token, newcomer),
     ({ status }) => status === 200,
-    10_000,
   );
   await connectPair(seated.host, device.resumeToken);
   expect((await seated.host.createInvite(newId('device'))).maxAttempts).toBe(5);
