@@ -42,16 +42,12 @@ export const verdict: readonly MutationGroup[] = [
     about: 'a host of a dead cell',
     tests: [],
     mutations: [
-      ...inFile(
-        'server/director/desk.ts',
-        ['36 the rule off', 'return evidence === null ? result :', 'return true ? result :', HOME],
-        [
-          '36 for whoever asks',
-          "if (params.requested_by !== 'host' || params.place !== true) return result;",
-          'if (params.place !== true) return result;',
-          HOME,
-        ],
-      ),
+      ...inFile('server/director/desk.ts', [
+        '36 the rule off',
+        'return evidence === null ? result :',
+        'return true ? result :',
+        HOME,
+      ]),
       ...inFile(
         'server/director/poll-evidence.ts',
         ['25 a withheld verdict is evidence', "if (verdict.verdict !== 'dead') return null;", '', HOME],
