@@ -57,7 +57,7 @@ export const verdict: readonly MutationGroup[] = [
         '26 a booking does not ask for company',
         '(last.reserve && !last.disrupted)',
         'last.reserve',
-        HOME,
+        'director/reserve-plan.test.ts',
       ]),
     ],
   },
