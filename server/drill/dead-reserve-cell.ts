@@ -24,6 +24,7 @@ const SEATED_WITHIN_MS = 105_000;
 const BASELINE_MS = 5_000;
 const AFTER_RETURN_MS = 15_000;
 const LOOK_MS = 100;
+const LEDGER_MS = 3_000;
 /** How the change log calls what the ledger wrote for a booking. */
 const BOOKED = 'recorded';
 
@@ -136,6 +137,8 @@ async function killCell(
   );
   const lower = hosts.filter((member) => elsewhere(member) && !isAbove(member, before)).length;
   timeline.judge('P1', lower === 0, `${hosts.length - lower} of ${hosts.length} came back at a higher epoch`);
+  // Rows follow bookings by a poll and a flush of the ledger.
+  await sleep(LEDGER_MS, undefined, { signal });
   const moves = await movesOff(fleet.ask, 'c2', since);
   const byRule = moves.map(({ rule, hosts: count }) => `${count} by ${rule}`).join(', ');
   const expected = new Set(options.reserveCells === 1 ? ['dead-reserve'] : ['dead-reserve', BOOKED]);
