@@ -115,9 +115,9 @@ describe('errors have a kind', () => {
     const database = open({ poolMax: 1 });
     const [before] = await database.query('select pg_backend_pid() as pid');
     const started = performance.now();
-    const failure = await failureOf(database.query('select pg_sleep(4)', [], { timeoutMs: 100 }));
+    const failure = await failureOf(database.query('select pg_sleep(30)', [], { timeoutMs: 100 }));
     expect(failure.kind).toBe('timeout');
-    expect(performance.now() - started).toBeLessThan(3_500);
+    expect(performance.now() - started).toBeLessThan(15_000);
     expect((await database.query('select pg_backend_pid() as pid'))[0]).not.toEqual(before);
   });
 
