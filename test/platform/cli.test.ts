@@ -17,7 +17,8 @@ describe('help', () => {
   test('says what each command is for', async () => {
     const { code, stdout } = await cliEnd(['--help']);
     expect(code).toBe(0);
-    for (const command of ['up', 'demo', 'sql', 'migrate', 'director', 'cell', 'combined']) {
+    const forPeople = ['up', 'demo', 'sql', 'fleet', 'events', 'host', 'drain', 'mode', 'budget', 'drill', 'migrate'];
+    for (const command of [...forPeople, 'director', 'cell', 'combined']) {
       expect(stdout).toMatch(new RegExp(`^  ${command}\\b.* {2,}\\w.+$`, 'm'));
     }
     expect(stdout).toContain('ORCA_RELAY_ROLE');
