@@ -209,6 +209,12 @@ describe('a seat that is outranked', () => {
     const page = await readFull(fleet, cell);
     const seat = page.full.find(({ relayHostId }) => relayHostId === identity.relayHostId);
     if (seat === undefined) throw new Error('the host is not in the feed');
+    // The seat that outranks it; without a row of it, the ledger would write this one.
+    await fleet.database.query(
+      `insert into relay.assignment (user_id, relay_host_id, cell_id, epoch, last_activity_at)
+       values ($1, $2, 'c2', 4, relay.now())`,
+      [identity.userId, identity.relayHostId],
+    );
     expect(await demote(fleet, cell, identity, { ...seat, joinedAt: seat.joinedAt + 1 })).toBe('not-seated');
     expect(await demote(fleet, cell, identity, { ...seat, epoch: 2 })).toBe('not-seated');
     expect(await demote(fleet, cell, identity, seat)).toBe('demoted');
