@@ -136,7 +136,7 @@ async function killCell(
     `${seated} of ${hosts.length} hosts are seated elsewhere within ${SEATED_WITHIN_MS / 1_000} s of the death`,
   );
   const lower = hosts.filter((member) => elsewhere(member) && !isAbove(member, before)).length;
-  timeline.judge('P1', lower === 0, `${hosts.length - lower} of ${hosts.length} came back at a higher epoch`);
+  timeline.judge('P1', lower === 0, `${seated - lower} of ${seated} came back at a higher epoch`);
   // Rows follow bookings by a poll and a flush of the ledger.
   await sleep(LEDGER_MS, undefined, { signal });
   const moves = await movesOff(fleet.ask, 'c2', since);
