@@ -40,7 +40,7 @@ const epochsOf = async ({ relayHostId }: HostIdentity) =>
   (await database.query('select epoch from relay.change where relay_host_id = $1 order by id', [relayHostId])).map(
     ({ epoch }) => epoch,
   );
-test('incident 23: what a director that stood still for two minutes writes late changes no newer row', async () => {
+test("incident 23: what a director that stood still, for two minutes of the database's clock, writes late changes no newer row", async () => {
   const identity = newIdentity();
   const token = await fleet.token(identity);
   const first = await assign(late.origin, token, identity, { reconnect: false });
