@@ -137,7 +137,7 @@ async function ask(director: string, { relayHostId, token }: Ask): Promise<boole
 async function placementCalls(director: string): Promise<number> {
   const samples = await readSamples(director);
   const of = (name: string) => sumOf(samples, 'orca_relay_database_calls_total', 'function', name);
-  return of('assign') + of('host_row') + of('record_seats');
+  return of('assign') + of('host_row') + of('epoch_base') + of('record_seats');
 }
 
 async function atOnce<T>(works: readonly (() => Promise<T>)[]): Promise<T[]> {

@@ -19,6 +19,7 @@ const SHAPES: { readonly [F in RelayFunction]: RelayFunctions[F]['shape'] } = {
   sweep_dead_cells: 'value',
   sweep_migrations: 'value',
   host_row: 'rows',
+  epoch_base: 'value',
   record_seats: 'rows',
   register_cell: 'value',
   heartbeat: 'value',

@@ -343,6 +343,8 @@ export interface RelayFunctions {
   sweep_migrations: Value<{ max_rows?: number }, number>;
   /** One row at most with `user_id`; without it one for each account that has a host of this id. */
   host_row: Rows<{ relay_host_id: string; user_id?: string | null }, HostRow>;
+  /** Null on a timeline for which no heartbeat has raised it yet. */
+  epoch_base: Value<Record<string, never>, number | null>;
   /** At most `ledgerBatchRows`; answered in order of host and epoch. */
   record_seats: Rows<{ rows: (Host & { cell_id: string; epoch: number })[] }, RecordedSeat>;
 

@@ -61,7 +61,6 @@ export function createDirector(context: RoleContext): RolePart {
     onRound: ({ cells, lateMs }) => verdicts.round(cells, lateMs),
     onPolled: ({ cellId, outcome }) => verdicts.polled(cellId, outcome),
   });
-  fleet.onRead(() => poller.listed());
   const pending = new PendingMoves(clock);
   const memory = new PlacementMemory({ clock, mode: config.reservePlacement, pending, seats });
   const desk = openDesk(context, { memory, judge: (cellId) => verdicts.of(cellId) });
@@ -72,6 +71,10 @@ export function createDirector(context: RoleContext): RolePart {
   });
   const post = createCellPost(serviceTokens);
   const reserve = openReserve({ context, desk, directorId, fleet, memory, post, seats, verdicts });
+  fleet.onRead(() => {
+    poller.listed();
+    reserve.listed();
+  });
   const owners = new Owners({ seats, pending, cells: () => fleet.cells });
   const locate = createLocate({ clock, db, desk, owners });
   const events = new EventFeed(db, log, metrics, clock, () => verdicts.withheld());

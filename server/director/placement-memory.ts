@@ -23,6 +23,7 @@ export class PlacementMemory {
   readonly #pending: PendingMoves;
   readonly #seats: SeatView;
   readonly #rows: KnownRows;
+  #epochBase = 0;
 
   constructor({ clock, mode, pending, seats }: PlacementMemoryParts) {
     this.#mode = mode;
@@ -34,6 +35,16 @@ export class PlacementMemory {
   facts(host: HostName): HostFacts {
     const [pending, row] = [this.#pending.of(host), this.#rows.of(host)];
     return hostFacts(knowledgeOf(host, this.#seats, { pending, row }));
+  }
+
+  /** What a new epoch of the host lies above. The base is no floor of its own: a seat below it is as good as it was. */
+  mintFloor({ floor }: Pick<HostFacts, 'floor'>): number {
+    return Math.max(floor, this.#epochBase);
+  }
+
+  /** Postgres says so; it never falls. */
+  baseIs(base: number): void {
+    this.#epochBase = Math.max(this.#epochBase, base);
   }
 
   /**
@@ -58,7 +69,7 @@ export class PlacementMemory {
 
   /** Postgres may have minted one more epoch and not been able to say so: nobody else is to be given it. */
   perhapsGranted(host: HostName, { epoch_floor: floor }: Hints): void {
-    this.heard(host, this.facts(host).floor + (floor === null ? LIMITS.epochJump : 1));
+    this.heard(host, this.mintFloor(this.facts(host)) + (floor === null ? LIMITS.epochJump : 1));
   }
 
   /** The row of the host says so, whoever wrote it. What the map shows by itself need not be kept a second time. */

@@ -163,7 +163,8 @@ export class ReserveAssign {
 
   async #book(ask: ReserveAsk, facts: HostFacts, bookings: number): Promise<Planned> {
     const region = ask.region ?? this.#regionOf(facts.lastCellId);
-    const { floor, leftCellId: avoid } = facts;
+    const { leftCellId: avoid } = facts;
+    const floor = this.#parts.memory.mintFloor(facts);
     const found = await this.#fresh.find({ host: ask.host, region, floor, avoid, bookings });
     if (found.kind === 'database') return DATABASE;
     if (found.kind === 'paced') {
@@ -178,10 +179,13 @@ export class ReserveAssign {
   #rehearse({ host, region }: ReserveAsk): void {
     const { log, memory } = this.#parts;
     const facts = memory.facts(host);
-    void this.#fresh.rehearse(host, region ?? this.#regionOf(facts.lastCellId), facts.floor).then((booked) => {
-      const digest = hostDigest(host.userId, host.relayHostId);
-      if (booked !== null) log.debug({ event: 'orca_relay_reserve_rehearsed', host: digest, outcome: booked.outcome });
-    });
+    void this.#fresh
+      .rehearse(host, region ?? this.#regionOf(facts.lastCellId), memory.mintFloor(facts))
+      .then((booked) => {
+        const digest = hostDigest(host.userId, host.relayHostId);
+        if (booked !== null)
+          log.debug({ event: 'orca_relay_reserve_rehearsed', host: digest, outcome: booked.outcome });
+      });
   }
 
   #seatOf({ cellId, epoch }: KnownSeat): Seat | null {

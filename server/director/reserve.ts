@@ -6,6 +6,7 @@ import type { CellPost } from './cell-post.ts';
 import type { DeadCellVerdicts } from './dead-cell-verdicts.ts';
 import { Demotions } from './demotions.ts';
 import type { Desk } from './desk.ts';
+import { EpochBase } from './epoch-base.ts';
 import { Ledger } from './ledger.ts';
 import { hostKey } from './outcomes.ts';
 import { whenRowIsAhead } from './outranked-seats.ts';
@@ -36,6 +37,8 @@ export interface Reserve {
   changed(change: Change): void;
   /** Changes may have been missed. */
   resynced(): void;
+  /** The list of cells was read: the database answers. */
+  listed(): void;
   stop(): Promise<void>;
 }
 
@@ -62,6 +65,7 @@ export function openReserve({
     onStale: whenRowIsAhead({ clock, demotions, ledger: () => ledger, memory, seats }),
   });
   const reconcile = new Reconcile({ clock, fleet, ledger, random, seats });
+  const base = new EpochBase({ db, memory });
   const assign = new ReserveAssign({
     client,
     clock,
@@ -74,7 +78,7 @@ export function openReserve({
     pace: new Pace(clock),
     poolWaiters: () => db.waiters(),
     random,
-    readRow: createReadRow(context, desk),
+    readRow: createReadRow({ base, clock, db, desk }),
     region: config.region,
     seats,
     supersede,
@@ -107,7 +111,11 @@ export function openReserve({
       const found = moveIn(change);
       if (found !== null) memory.rowIs(found.host, found.move);
     },
-    resynced: () => memory.forgetRows(),
+    resynced() {
+      memory.forgetRows();
+      base.want();
+    },
+    listed: () => void base.refresh(),
     async stop() {
       reconcile.stop();
       client.stop();
@@ -116,13 +124,22 @@ export function openReserve({
   };
 }
 
+export interface ReadRowParts extends Pick<RoleContext, 'clock' | 'db'> {
+  base: EpochBase;
+  desk: Pick<Desk, 'inLane'>;
+}
+
 /** By its primary key, and within the budget of the sticky lane. */
-function createReadRow({ db }: RoleContext, desk: Desk): ReadRow {
+export function createReadRow({ base, clock, db, desk }: ReadRowParts): ReadRow {
   return async ({ userId, relayHostId }, timeoutMs, signal) => {
-    const answered = await desk.inLane('sticky', hostKey(userId, relayHostId), signal, () =>
-      db.call('host_row', { user_id: userId, relay_host_id: relayHostId }, { timeoutMs }),
-    );
+    const answered = await desk.inLane('sticky', hostKey(userId, relayHostId), signal, async () => {
+      const giveUpAt = clock.now() + timeoutMs;
+      const rows = await db.call('host_row', { user_id: userId, relay_host_id: relayHostId }, { timeoutMs });
+      // after the row: a failover between the two makes the base too high, and never too low
+      return (await base.read(Math.max(1, giveUpAt - clock.now()))) ? rows : null;
+    });
     if (!answered.ok) return answered.refusal.reason === 'database' ? 'failed' : answered;
+    if (answered.value === null) return 'failed';
     const [row] = answered.value;
     return { row: row === undefined ? null : { cellId: row.cell_id, epoch: row.epoch } };
   };

@@ -1,9 +1,11 @@
 import pg from 'pg';
-import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest';
+import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from 'vitest';
 import { readConfig } from '../../server/config.ts';
 import { type Database, openDatabase } from '../../server/database.ts';
 import { type Desk, openDesk } from '../../server/director/desk.ts';
+import { EpochBase } from '../../server/director/epoch-base.ts';
 import { findPlace } from '../../server/director/find-place.ts';
+import { createReadRow } from '../../server/director/reserve.ts';
 import type { HostName } from '../../server/director/seat-view.ts';
 import { createLogger } from '../../server/log.ts';
 import { createMetrics } from '../../server/metrics.ts';
@@ -244,5 +246,74 @@ describe('a host of a cell in db mode (04)', () => {
     }
     expect(await decision).toMatchObject({ granted: { rule: 'reserve-booked', seat: { cellId: 'Z', epoch: 5 } } });
     expect(await row()).toEqual({ cell_id: 'X', epoch: 4 });
+  });
+});
+
+describe('V1 bookings after a failover that lost commits (P1)', () => {
+  let base: EpochBase;
+  beforeEach(async () => {
+    await database.query(`update relay.cell set admit_mode = 'reserve'`);
+    for (const cell of [x, z]) Object.assign(cell, { mode: 'reserve', row: { ...cell.row, admit_mode: 'reserve' } });
+    director = new ReserveDirector([x, z], { random: () => 0, readRow: (...asked) => readRow(...asked) }).warm();
+    desk = deskOf(director);
+    base = new EpochBase({ db, memory: director.memory });
+    const readRow = createReadRow({ base, clock: director.clock, db, desk });
+    await database.query('update relay.setting set epoch_base = 1009');
+  });
+  afterEach(() => database.query('update relay.setting set epoch_base = 0, timeline = relay.timeline()'));
+
+  /** Time passes while the cells are asked. */
+  async function askAnswered() {
+    let over = false;
+    const decision = ask().finally(() => {
+      over = true;
+    });
+    for (let turns = 0; turns < 400 && !over; turns++) {
+      await new Promise((resolve) => setTimeout(resolve, 5));
+      director.clock.advance(5);
+    }
+    return decision;
+  }
+  const epochOf = async () => (await askAnswered()) as { granted: { rule: string; seat: { epoch: number } } };
+
+  test('a host whose row trails what it was granted, and one whose row is gone: above the base', async () => {
+    await rowIs('X', 4);
+    expect(await epochOf()).toMatchObject({ granted: { rule: 'reserve-booked', seat: { epoch: 1_010 } } });
+    host = { userId: 'user-1', relayHostId: newHostId() };
+    expect(await epochOf()).toMatchObject({ granted: { rule: 'reserve-booked', seat: { epoch: 1_010 } } });
+  });
+
+  test('a host that the map knows is kept at its old epoch, and booked elsewhere above the base', async () => {
+    x.join(host, 4);
+    director.poll();
+    await base.refresh();
+    expect(await epochOf()).toMatchObject({ granted: { rule: 'reserve-memory', seat: { cellId: 'X', epoch: 4 } } });
+    x.draining = true;
+    director.poll();
+    expect(await epochOf()).toMatchObject({ granted: { rule: 'reserve-booked', seat: { cellId: 'Z', epoch: 1_010 } } });
+  });
+
+  test('is read again when changes may have been missed, and until it can be had', async () => {
+    await base.refresh();
+    await database.query('update relay.setting set epoch_base = 2000, timeline = timeline + 1');
+    base.want();
+    await base.refresh();
+    expect(director.memory.mintFloor({ floor: 4 })).toBe(1_009);
+    await database.query('update relay.setting set timeline = relay.timeline()');
+    await base.refresh();
+    expect(director.memory.mintFloor({ floor: 4 })).toBe(2_000);
+  });
+
+  test('before a heartbeat has raised it nobody is booked by a row: 2 s', async () => {
+    await rowIs('X', 4);
+    await database.query('update relay.setting set timeline = timeline + 1');
+    expect(await askAnswered()).toMatchObject({ refusal: { reason: 'reserve-database', retryAfterMs: 2_000 } });
+    expect([...x.asked, ...z.asked]).toEqual([]);
+  });
+
+  test('an answer that was lost is not minted again by a booking', async () => {
+    await base.refresh();
+    director.memory.perhapsGranted(host, { epoch_floor: 0, seen: null });
+    expect(director.memory.mintFloor(director.memory.facts(host))).toBe(1_010);
   });
 });

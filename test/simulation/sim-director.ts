@@ -81,7 +81,10 @@ export class SimDirector {
       onRound: ({ cells, lateMs }) => verdicts.round(cells, lateMs),
       onPolled: ({ cellId, outcome }) => verdicts.polled(cellId, outcome),
     });
-    this.#fleet.onRead(() => this.#poller.listed());
+    this.#fleet.onRead(() => {
+      this.#poller.listed();
+      this.#reserve.listed();
+    });
     const pending = new PendingMoves(clock);
     const memory = new PlacementMemory({ clock, mode: config.reservePlacement, pending, seats: this.seats });
     this.seats.onPage((cellId) => pending.settle(cellId, this.seats));

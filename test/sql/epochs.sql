@@ -1,5 +1,5 @@
 -- Epochs never fall and never repeat (P1, P2; V1, V4): mint_epoch, the triggers, a failover.
-select plan(25);
+select plan(28);
 
 create function pg_temp.beat(cell text) returns text language sql as $$
   select relay_v1.heartbeat(cell, 'https://' || cell, 'here', lpad('1', 32, '0')::uuid, '2029-01-01', true,
@@ -16,6 +16,7 @@ select is(relay.mint_epoch(0, 0), 1::bigint, 'a floor of 0 is none');
 update relay.setting set epoch_base = 1000;
 select is(relay.mint_epoch(4, 6), 1001::bigint, 'nor below the base');
 select is(relay.mint_epoch(0, 0), 1001::bigint, 'new hosts included');
+select is(relay_v1.epoch_base(), 1000::bigint, 'as a director is told that mints by itself');
 update relay.setting set epoch_base = 0;
 update relay.cell set admit_mode = 'reserve';
 select is(relay.mint_epoch(4, null), 1004::bigint, 'V4 without a floor while a cell is reserve: 1000 above');
@@ -27,11 +28,13 @@ select is((select r.epoch from relay_v1.assign('user', 'floored', epoch_floor =>
 -- a promoted standby
 update relay.setting set timeline = timeline + 1;
 select is(relay.mint_epoch(4, null), null, 'V1 another timeline: nothing is minted');
+select is(relay_v1.epoch_base(), null, 'V1 nor by a director');
 select is((select array[r.outcome, r.rule] from relay_v1.assign('user', 'new') r), array['busy', 'timeline'], 'V1 a new host waits');
 select is((select count(*) from relay.assignment where relay_host_id = 'new'), 0::bigint, 'V1 without a row');
 select is((select r.outcome from relay_v1.assign('user', 'floored') r), 'granted', 'V1 a host that keeps its cell does not wait');
 select pg_temp.beat('a');
 select is((select array[s.epoch_base, s.timeline] from relay.setting s), array[1009, relay.timeline()], 'V1 a heartbeat raises the base past all epochs');
+select is(relay_v1.epoch_base(), 1009::bigint, 'V1 for directors too');
 select is((select array[r.outcome, r.epoch::text] from relay_v1.assign('user', 'new') r), array['granted', '1010'], 'V1 and hosts are placed above it');
 select pg_temp.beat('a');
 select is((select s.epoch_base from relay.setting s), 1009::bigint, 'V1 once');

@@ -2,7 +2,7 @@
 -- answers: as for any cell, or by the mode itself; skips: leaves hosts of a reserve cell where they are; refuses: says that
 -- the mode is in the way.
 \ir helpers/fleet.sql
-select plan(60);
+select plan(61);
 
 create function pg_temp.inc(n int default 1) returns uuid language sql as $$ select lpad(n::text, 32, '0')::uuid $$;
 create function pg_temp.h(name text) returns text language sql as $$ select rpad(name, 43, '_') $$;
@@ -54,6 +54,7 @@ insert into census values
 ('regions', 'answers', $$ select string_agg(g.region, ' ') from relay_v1.regions() g $$, null, 'r y'),
 ('cells', 'answers', $$ select string_agg(c.cell_id || ' ' || c.admit_mode, ', ') from relay_v1.cells() c $$, null, 'd reserve, r reserve, y db, z db'),
 ('changes_since', 'answers', $$ select relay_v1.changes_since(null, 'r') ->> 'resync' $$, null, 'start'),
+('epoch_base', 'answers', $$ select relay_v1.epoch_base() $$, null, '0'),
 ('host_row', 'answers', $$ select concat_ws(' ', h.cell_id, h.epoch, h.admit_mode) from relay_v1.host_row('seated', 'user') h $$, null, 'r 4 reserve'),
 ('record_seats', 'answers', $$ select concat_ws(' ', s.result, s.cell_id, s.epoch) from relay_v1.record_seats(pg_temp.json('seated', '6')) s $$, null, 'recorded r 6'),
 ('sweep_leases', 'answers', $$ select relay_v1.sweep_leases() $$, 'select pg_temp.home(''late'')', '1 | r 4'),

@@ -18,7 +18,7 @@ create function pg_temp.own_of(role text) returns text language sql as $$
   where f not in (select string_to_table(pg_temp.callable_by_all(), ' '))
 $$;
 select is(pg_temp.callable_by_all(), 'cancel_drain evacuate_cell explain_assign fence_abort fence_begin fence_commit fence_release fence_start fence_status isolate_for_roll migration_status register_cell restore_after_roll retire_cell schema_version set_admission set_admit_mode set_cell_flags start_drain supersede_target', 'every role calls');
-select is(pg_temp.own_of('relay_director'), 'assign cells changes_since host_row record_seats regions resolve sweep_changes sweep_credentials sweep_dead_cells sweep_leases sweep_migrations', 'a director calls besides');
+select is(pg_temp.own_of('relay_director'), 'assign cells changes_since epoch_base host_row record_seats regions resolve sweep_changes sweep_credentials sweep_dead_cells sweep_leases sweep_migrations', 'a director calls besides');
 select is(pg_temp.own_of('relay_cell'), 'activate_control cell_orders changes_since claim_trip_slot confirm_resume create_invite heartbeat install_credential install_status open_connection record_effective_mode release_invite release_lease renew_leases reregister_controls revoke_device verify_seat', 'a cell calls besides');
 select is(pg_temp.own_of('relay_operator'), 'connection_budget simulate_outage', 'an operator calls besides');
 select is(pg_temp.own_of('relay_monitor'), 'connection_budget simulate_outage', 'the monitor calls besides');

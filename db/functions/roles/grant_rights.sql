@@ -17,7 +17,7 @@ grant execute on function relay_v1.start_drain, relay_v1.cancel_drain, relay_v1.
 grant execute on function relay_v1.set_admission, relay_v1.isolate_for_roll, relay_v1.restore_after_roll,
   relay_v1.retire_cell, relay_v1.set_admit_mode, relay_v1.set_cell_flags
   to relay_director, relay_cell, relay_operator, relay_monitor;
-grant execute on function relay_v1.record_seats, relay_v1.host_row to relay_director;
+grant execute on function relay_v1.record_seats, relay_v1.host_row, relay_v1.epoch_base to relay_director;
 grant execute on function relay_v1.record_effective_mode, relay_v1.claim_trip_slot to relay_cell;
 grant execute on function relay.trip_slots_rows, relay.modes_rows to relay_director, relay_operator, relay_monitor;
 grant select on relay_v1.trip_slots, relay_v1.modes to relay_director, relay_operator, relay_monitor;

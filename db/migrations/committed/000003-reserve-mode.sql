@@ -1,5 +1,5 @@
 --! Previous: sha1:f6346b8096987a2c3f8dbcaf51d5ca9d81597c2d
---! Hash: sha1:3d74d1ab502161fcedc619360f7ae3a3f2137f94
+--! Hash: sha1:1a03b3b3ca1b579abc19729d575b122cbdc4b248
 --! Message: reserve mode
 
 -- Reserve mode: what directors and cells ask when seats are booked from memory.
@@ -507,6 +507,21 @@ $$;
 comment on function relay_v1.host_row(text, text) is
   'The row of a host, with its leases and its open migration; without the account, of every account with a host of this id';
 --! EndIncluded placement/host_row.sql
+--! Included placement/epoch_base.sql
+-- Above which every epoch lies that is minted from now on, whatever a row says: a failover may have lost what it said (P1).
+-- Null on a timeline for which no heartbeat has raised it yet, as mint_epoch has it.
+-- Caller: director, which mints for bookings itself; after it has read the row. Locks: none.
+create or replace function relay_v1.epoch_base()
+returns bigint
+language sql stable
+security definer
+set search_path = relay, pg_temp
+as $$
+  select s.epoch_base from relay.setting s where s.timeline = relay.timeline()
+$$;
+comment on function relay_v1.epoch_base() is
+  'Above which every new epoch lies since the last failover; null until a heartbeat has raised it there';
+--! EndIncluded placement/epoch_base.sql
 --! Included credentials/seat_for_phone.sql
 -- Where a phone finds its host, seen from one cell: the host's row against the seats that the cell holds.
 -- Caller: open_connection. Locks: none: a move that commits now reaches the cell through the change log.
@@ -998,7 +1013,7 @@ grant execute on function relay_v1.start_drain, relay_v1.cancel_drain, relay_v1.
 grant execute on function relay_v1.set_admission, relay_v1.isolate_for_roll, relay_v1.restore_after_roll,
   relay_v1.retire_cell, relay_v1.set_admit_mode, relay_v1.set_cell_flags
   to relay_director, relay_cell, relay_operator, relay_monitor;
-grant execute on function relay_v1.record_seats, relay_v1.host_row to relay_director;
+grant execute on function relay_v1.record_seats, relay_v1.host_row, relay_v1.epoch_base to relay_director;
 grant execute on function relay_v1.record_effective_mode, relay_v1.claim_trip_slot to relay_cell;
 grant execute on function relay.trip_slots_rows, relay.modes_rows to relay_director, relay_operator, relay_monitor;
 grant select on relay_v1.trip_slots, relay_v1.modes to relay_director, relay_operator, relay_monitor;

@@ -1,5 +1,5 @@
---! Previous: sha1:3d74d1ab502161fcedc619360f7ae3a3f2137f94
---! Hash: sha1:b42c4c5045b9307e841e1d9d66d97f43c8930337
+--! Previous: sha1:1a03b3b3ca1b579abc19729d575b122cbdc4b248
+--! Hash: sha1:6a3e60f57585c3ba3c771e74b261bf08f26d4b5f
 --! Message: find a host by its id
 
 --! no-transaction

@@ -23,6 +23,8 @@ export interface ReserveDirectorOptions {
   directorId?: string;
   random?: () => number;
   retentionMs?: number;
+  /** Of Postgres, for one that is asked; else `row`. */
+  readRow?: ReadRow;
 }
 
 /** The reserve plan of a director with its map, in front of the books and logs of cells; a request is a call. */
@@ -65,9 +67,9 @@ export class ReserveDirector {
       pace: new Pace(clock),
       poolWaiters: () => this.poolWaiters,
       random,
-      readRow: async (host, timeoutMs) => {
+      readRow: async (host, timeoutMs, signal) => {
         this.rowReads.push({ host, timeoutMs });
-        return this.row;
+        return options.readRow?.(host, timeoutMs, signal) ?? this.row;
       },
       region: 'us-central1',
       seats: this.map,
