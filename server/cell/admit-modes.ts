@@ -19,8 +19,10 @@ export class AdmitModes {
   readonly #coreOf: () => CellCore;
   #flags: CellFlags = DEFAULT_CELL_FLAGS;
   #generation = 0;
-  /** Of flags that were read and not taken: said once. */
-  #refused = 0;
+  /** Flags that were read and not taken: said once. */
+  #refused = '';
+  /** As they were read, those that apply. */
+  #applied = '';
   #mode: ModeState = 'db';
   #stopped = false;
   /** It said reserve once, so it is to say db at the end. */
@@ -89,23 +91,33 @@ export class AdmitModes {
     this.reregistration.stop();
   }
 
-  /** Flags that were read now. Those of a generation that is not newer, and those that are void, change nothing. */
+  /**
+   * Flags that were read now. Those of a generation that is not newer, and those that are void, change nothing. A generation
+   * comes twice with other flags after a failover that lost the first, and a late read may still show that: the one that was
+   * taken stands, and whoever wrote the other hears so, and writes the next.
+   */
   follow({ flags, flags_generation: generation }: FlagsOrder): void {
-    if (generation === this.#generation || generation === this.#refused) return;
+    const text = `${generation} ${JSON.stringify(flags)}`;
+    if (text === this.#applied || text === this.#refused) return;
     const { log, metrics } = this.#coreOf();
-    if (generation < this.#generation) {
-      this.#refused = generation;
-      metrics.flags.inc({ outcome: 'older' });
-      log.warn({ event: 'orca_relay_cell_flags_refused', generation, applied: this.#generation, reason: 'older' });
+    const event = 'orca_relay_cell_flags_refused';
+    if (generation <= this.#generation) {
+      const reason = generation < this.#generation ? 'older' : 'repeated';
+      this.#refused = text;
+      // a cell that nobody has said anything to has none of its own to keep
+      if (this.#generation === 0) return;
+      metrics.flags.inc({ outcome: reason });
+      log.warn({ event, generation, applied: this.#generation, reason });
       return;
     }
     const read = readCellFlags(flags);
     if (!read.ok) {
-      this.#refused = generation;
+      this.#refused = text;
       metrics.flags.inc({ outcome: 'void' });
-      log.error({ event: 'orca_relay_cell_flags_refused', generation, reason: 'void', keys: read.bad });
+      log.error({ event, generation, reason: 'void', keys: read.bad });
       return;
     }
+    this.#applied = text;
     this.#flags = read.flags;
     this.#saidReserve ||= read.flags.admitMode === 'reserve';
     this.#generation = generation;

@@ -204,11 +204,13 @@ async function orRestore(work: ModeWork, answer: string): Promise<void> {
 async function toDatabase(work: ModeWork): Promise<void> {
   const { cellId } = work;
   const row = await work.row();
-  if (row.admit_mode === 'db' && row.flag_mode === 'db') {
+  const unheeded = row.flag_mode === 'db' && isUp(row) && isUnmoved(row);
+  if (row.admit_mode === 'db' && row.flag_mode === 'db' && !unheeded) {
     work.step(`${cellId} is in db mode`);
     return;
   }
-  if (row.flag_mode === 'reserve') {
+  // a process that took other flags of this generation, which a failover lost, takes those of the next
+  if (row.flag_mode === 'reserve' || unheeded) {
     expectUp(row);
     expectOk(await work.flag(row, 'db'));
     work.step(`flags say db (generation ${row.flags_generation + 1}): each host that it seats is given a lease`);
@@ -221,8 +223,14 @@ async function toDatabase(work: ModeWork): Promise<void> {
   work.step(`recorded as db: ${cellId} admits by the database`);
 }
 
-function expectUp({ cell_id, state }: ModeRow): void {
-  if (state === 'live' || state === 'not ready') return;
+const isUp = ({ state }: ModeRow): boolean => state === 'live' || state === 'not ready';
+
+/** Its process says that it admits from memory, and not that it is on its way out of that. */
+const isUnmoved = (row: ModeRow): boolean => row.effective_mode === 'reserve' && row.unleased === null;
+
+function expectUp(row: ModeRow): void {
+  if (isUp(row)) return;
+  const { cell_id, state } = row;
   throw new Problem(
     `${cell_id} is ${state}: nobody gives its hosts their leases. It stays recorded as reserve, which keeps them where they are. ` +
       `Wait for it, or if it is gone for good: orca-relay mode ${cell_id} db --break-glass`,
@@ -244,8 +252,15 @@ async function untilLeased(work: ModeWork): Promise<void> {
     last = unleased;
     most = Math.max(most, unleased);
     if (most > 0) options.onProgress?.(unleased, most);
-    if (row.effective_mode === 'db' && unleased === 0) return true;
+    // null beside db: it has just fallen back, and has yet to count
+    if (row.effective_mode === 'db' && row.unleased === 0) return true;
     if (row.effective_mode === null && now - began >= MODE_WAITS.silence) return true;
+    if (isUnmoved(row) && now - began >= MODE_WAITS.flags) {
+      throw new Problem(
+        `the process of ${work.cellId} has not said in ${MODE_WAITS.flags / 1_000} s that it took the flags. Nobody is disconnected. ` +
+          'Run it again: it writes them anew',
+      );
+    }
     if (now - changedAt < MODE_WAITS.stalled && now - began < MODE_WAITS.most) return false;
     throw new Problem(
       `${unleased} hosts of ${work.cellId} have no lease yet and it does not go on; see the cell's log. Nobody is disconnected; ` +

@@ -75,6 +75,21 @@ describe('flags', () => {
     expect(logged('orca_relay_cell_flags_refused')).toMatchObject([{ generation: 4, applied: 5, reason: 'older' }]);
   });
 
+  it('V1: of a generation that came before with others, as after a failover that lost those, are refused aloud and once', async () => {
+    follow(4, { admitMode: 'reserve' });
+    for (let reads = 0; reads < 3; reads++) follow(4, { admitMode: 'db' });
+    expect(core.modes).toMatchObject({ raw: 'reserve', generation: 4 });
+    expect(logged('orca_relay_cell_flags_refused')).toMatchObject([{ generation: 4, applied: 4, reason: 'repeated' }]);
+    expect(await core.registry.metrics()).toMatch(/orca_relay_cell_flags_total\{outcome="repeated"\} 1/);
+    follow(5, { admitMode: 'db' });
+    expect(core.modes).toMatchObject({ raw: 'db', generation: 5 });
+  });
+
+  it('of a cell that nobody has said anything to are nothing to refuse', () => {
+    for (let reads = 0; reads < 2; reads++) follow(0, {});
+    expect(logged('orca_relay_cell_flags_refused')).toEqual([]);
+  });
+
   it('84: that a cell would void are those that the database refuses', async () => {
     const keys = ['admitMode', 'ticketCheck', 'readinessLocal', 'rejectionFence', 'reserveDryRun', 'intakePerSec'];
     const numbers = ['deadManTripSlots', 'reregisterInFlight', 'readTimeoutMarginMs', 'unknown'];

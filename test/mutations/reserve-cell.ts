@@ -76,7 +76,7 @@ export const reserveCell: readonly MutationGroup[] = [
 
         [
           '84 older flags are taken',
-          'if (generation < this.#generation) {',
+          'if (generation <= this.#generation) {',
           'if (false) {',
           'cell/admit-modes.test.ts',
         ],

@@ -215,6 +215,49 @@ describe('back to db', () => {
     expect(await stateOf()).toBe('reserve reserve 3 reserve');
   });
 
+  test('a cell that has just fallen back says db and no count yet: that is not none (90)', async () => {
+    await inReserve();
+    await says('db');
+    const work = goTo('db');
+    await pass(work, 1_000);
+    expect(await stateOf()).toBe('reserve db 2 db');
+    await says('db', 0);
+    await pass(work, 500);
+    expect(await work.outcome).toBe('done');
+  });
+
+  test('V1: a process that took other flags of this generation, which a failover lost, is given the next ones', async () => {
+    await inReserve();
+    const work = goTo('db');
+    await pass(work, 30_500);
+    expect(await work.outcome).toMatch(
+      /^the process of cell-\d+ has not said in 30 s that it took the flags\..*writes them anew$/,
+    );
+    expect(await stateOf()).toBe('reserve db 2 reserve');
+    const again = goTo('db');
+    await pass(again, 500);
+    expect(await stateOf()).toBe('reserve db 3 reserve');
+    await says('db', 0);
+    await pass(again, 500);
+    expect(await again.outcome).toBe('done');
+  });
+
+  test('V1: record and flags say db, its process says reserve: it is not in db mode yet', async () => {
+    await inReserve();
+    await database.query(
+      `update relay.cell set admit_mode = 'db', flags = '{"admitMode": "db"}', flags_generation = 4 where cell_id = $1`,
+      [cell],
+    );
+    const work = goTo('db');
+    await pass(work, 500);
+    expect(await stateOf()).toBe('db db 5 reserve');
+    expect(work.over).toBe(false);
+    await says('db', 0);
+    await pass(work, 500);
+    expect(await work.outcome).toBe('done');
+    expect(await stateOf()).toBe('db db 5 db');
+  });
+
   test('a process that took over since then was never in reserve mode: its silence counts after 15 s', async () => {
     await inReserve();
     const work = goTo('db');
