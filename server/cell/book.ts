@@ -37,6 +37,8 @@ export interface BookContext {
   intakePerSec(): number;
   /** Of a host's seat here; 0 without one, and for one that was demoted. */
   seatedEpoch(host: HostName): number;
+  /** Below which its seats are things of the past; 0 if none is known to be. */
+  leftEpoch(host: HostName): number;
   booked(booking: Booking): void;
   ended(end: BookingEnd): void;
 }
@@ -125,6 +127,7 @@ export class Book {
       epoch: item.epoch,
       seated: context.seatedEpoch(host),
       booked: before?.epoch ?? 0,
+      left: context.leftEpoch(host),
       unitFree: before?.unit.kept === true || context.units.hasRoom(context.ceiling),
       intakeFree: this.intake.tokens >= 1,
     });

@@ -13,6 +13,8 @@ export interface BookingView {
   seated: number;
   /** Of the booking that the host has here, 0 without one. */
   booked: number;
+  /** From this epoch on the host is known to belong elsewhere, or here anew; 0 if nothing of the kind is known. */
+  left: number;
   /** A lower booking of the host hands its own unit over, or another one is free. */
   unitFree: boolean;
   intakeFree: boolean;
@@ -32,6 +34,7 @@ export function decideBooking(view: BookingView): BookingDecision {
   if (view.mode !== 'reserve' && !dryRun) return no('off');
   if (view.draining) return no('draining');
   const known = Math.max(view.seated, view.booked);
+  if (view.left > epoch) return { outcome: 'seated-newer', epoch: Math.max(known, view.left), effect: 'nothing' };
   if (sticky ? known > epoch : known >= epoch) return { outcome: 'seated-newer', epoch: known, effect: 'nothing' };
   if (sticky && view.seated === epoch) return yes('nothing');
   if (sticky && view.booked === epoch) return yes(dryRun ? 'nothing' : 'extend');

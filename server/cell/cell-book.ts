@@ -18,6 +18,7 @@ export function openBook(clock: Clock, coreOf: () => CellCore, units: Units, cei
       const session = coreOf().seats.of(host);
       return session === undefined || session.demoted ? 0 : session.epoch;
     },
+    leftEpoch: (host) => coreOf().seats.leftEpoch(host),
     booked: ({ host, epoch, reservedBy }) => coreOf().seatLog.reserved(host, epoch, reservedBy),
     ended: (end) => coreOf().metrics.bookingEnds.inc({ end }),
   });

@@ -118,7 +118,12 @@ export class Seats {
 
   /** Whether a seat at this epoch is known to be a thing of the past. */
   hasLeft(host: HostName, epoch: number): boolean {
-    return (this.#leftAt.get(hostKey(host)) ?? 0) > epoch;
+    return this.leftEpoch(host) > epoch;
+  }
+
+  /** Below which seats of the host are; 0 if none is. */
+  leftEpoch(host: HostName): number {
+    return this.#leftAt.get(hostKey(host)) ?? 0;
   }
 
   connections(): Connection[] {

@@ -441,6 +441,7 @@ export class SimCell {
         const session = this.#sessions.get(hostKey(host));
         return session === undefined || session.demoted ? 0 : session.epoch;
       },
+      leftEpoch: (host) => this.#left.get(hostKey(host)) ?? 0,
       booked: ({ host, epoch, reservedBy }) => {
         this.#log.reserved(host, epoch, reservedBy);
         this.#witness.booked(this, host, epoch);

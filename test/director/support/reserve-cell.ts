@@ -22,6 +22,7 @@ export class ReserveCell extends FeedCell {
   #book: Book;
   #units = new Units(null);
   #seated = new Map<string, number>();
+  readonly #left = new Map<string, number>();
 
   constructor(cellId: string, { ceiling = 100, ...row }: Partial<CellRow> & { ceiling?: number } = {}) {
     super(cellId);
@@ -33,6 +34,7 @@ export class ReserveCell extends FeedCell {
   override restart(): void {
     super.restart();
     this.#seated = new Map();
+    this.#left.clear();
     this.#units = new Units(null);
     this.#book = this.#newBook();
   }
@@ -79,6 +81,7 @@ export class ReserveCell extends FeedCell {
     const request = demoteRequest.parse(JSON.parse(json));
     this.demoted.push(request);
     const seated = this.#seated.get(request.relayHostId) === request.epoch;
+    this.#left.set(request.relayHostId, Math.max(request.epoch + 1, this.#left.get(request.relayHostId) ?? 0));
     if (seated) this.leave(request, 4409);
     return { v: 1, outcome: seated ? 'demoted' : 'not-seated' };
   }
@@ -92,6 +95,7 @@ export class ReserveCell extends FeedCell {
       draining: () => this.draining,
       intakePerSec: () => this.intakePerSec,
       seatedEpoch: (host) => this.#seated.get(host.relayHostId) ?? 0,
+      leftEpoch: (host) => this.#left.get(host.relayHostId) ?? 0,
       booked: ({ host, epoch, reservedBy }) => this.reserve(host, epoch, reservedBy),
       ended: () => undefined,
     });
