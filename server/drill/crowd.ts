@@ -30,6 +30,11 @@ export interface Member {
   losses: { code: number; reason: string; at: number; seat: Seating }[];
 }
 
+/** Whether it sits where it first sat, on the socket that it had then. */
+export function keptSocket({ seat, seatings }: Member): boolean {
+  return seat !== null && seatings.length === 1;
+}
+
 const AT_ONCE = 20;
 const ONLINE_TIMEOUT_MS = 60_000;
 

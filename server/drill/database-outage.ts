@@ -1,5 +1,5 @@
 import { setTimeout as sleep } from 'node:timers/promises';
-import { Crowd } from './crowd.ts';
+import { Crowd, keptSocket } from './crowd.ts';
 import { type DrillFleet, type DrillProcess, startDrillFleet } from './drill-fleet.ts';
 import { latestChange, movesOff } from './history.ts';
 import { Phones } from './phones.ts';
@@ -73,7 +73,7 @@ async function outage(
     unhealthy += answers.filter((well) => !well).length;
   }
   timeline.judge('1', unhealthy === 0, `/health and /metrics of ${processes.length} processes answered 200 throughout`);
-  const seated = crowd.members.filter(({ seat, seatings }) => seat !== null && seatings.length === 1).length;
+  const seated = crowd.members.filter(keptSocket).length;
   timeline.judge('P6', seated === crowd.members.length, `${seated} of ${crowd.members.length} hosts kept their socket`);
   timeline.judge(
     'P6',
@@ -106,7 +106,7 @@ async function comeBack(
     `every cell is heard and every director answers after ${seconds(normalAfter)}`,
   );
   await sleep(SETTLE_MS, undefined, { signal });
-  const seated = crowd.members.filter(({ seat, seatings }) => seat !== null && seatings.length === 1).length;
+  const seated = crowd.members.filter(keptSocket).length;
   timeline.judge(
     'P6',
     seated === crowd.members.length,

@@ -73,8 +73,9 @@ async function cutFromDirectors(
   c2.link.reset(REDIALS);
   await sleep(REDIAL_MS, undefined, { signal });
   // With another reserve cell at hand, whoever asks may be booked there: it has no socket.
-  const forced = (await movesOff(fleet.ask, 'c2', since)).filter(({ rule }) => rule !== BOOKED);
-  const booked = total(await movesOff(fleet.ask, 'c2', since)) - total(forced);
+  const moves = await movesOff(fleet.ask, 'c2', since);
+  const forced = moves.filter(({ rule }) => rule !== BOOKED);
+  const booked = total(moves) - total(forced);
   const back = there.filter(({ seat }) => seat?.cellUrl === c2.origin).length;
   timeline.judge(
     '38',

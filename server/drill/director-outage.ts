@@ -1,6 +1,6 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { Ask } from '../operator/mode-steps.ts';
-import { Crowd } from './crowd.ts';
+import { Crowd, keptSocket } from './crowd.ts';
 import { type DrillFleet, startDrillFleet } from './drill-fleet.ts';
 import { latestChange, movesOff } from './history.ts';
 import type { Timeline } from './timeline.ts';
@@ -79,7 +79,7 @@ async function outage(fleet: DrillFleet, crowd: Crowd, timeline: Timeline, signa
     held.size === CELLS.length - SLOTS,
     `${[...held].sort().join(' and ')} asked and stayed in reserve mode`,
   );
-  const seated = crowd.members.filter(({ seat, seatings }) => seat !== null && seatings.length === 1).length;
+  const seated = crowd.members.filter(keptSocket).length;
   timeline.judge('61', seated === crowd.members.length, `${seated} of ${crowd.members.length} hosts kept their socket`);
 }
 
@@ -102,7 +102,7 @@ async function comeBack(fleet: DrillFleet, crowd: Crowd, timeline: Timeline, sig
   timeline.judge('75', left.length === 0, 'both slots are free once the operator has re-armed the cells');
   let moves = 0;
   for (const { id } of CELLS) moves += (await movesOff(fleet.ask, id, since)).length;
-  const seated = crowd.members.filter(({ seat, seatings }) => seat !== null && seatings.length === 1).length;
+  const seated = crowd.members.filter(keptSocket).length;
   timeline.judge(
     'P3',
     moves === 0 && seated === crowd.members.length,

@@ -1,5 +1,5 @@
 import { setTimeout as sleep } from 'node:timers/promises';
-import { Crowd } from './crowd.ts';
+import { Crowd, keptSocket } from './crowd.ts';
 import { type DrillCell, type DrillFleet, startDrillFleet } from './drill-fleet.ts';
 import { latestChange, movesOff } from './history.ts';
 import { seconds, shareAfter } from './shares.ts';
@@ -69,7 +69,7 @@ async function partition(
   timeline.says(`the far region is cut from everybody, with ${home.length} hosts on it, for ${PARTITION_MS / 1_000} s`);
   await sleep(PARTITION_MS, undefined, { signal });
   const near = crowd.members.filter((member) => !home.includes(member));
-  const kept = near.filter(({ seat, seatings }) => seat !== null && seatings.length === 1).length;
+  const kept = near.filter(keptSocket).length;
   timeline.judge('P3', kept === near.length, `${kept} of ${near.length} hosts of the other region never noticed`);
   const elsewhere = home.filter(({ seat }) => seat !== null).length;
   timeline.judge('P5', elsewhere === 0, `${elsewhere} of ${home.length} hosts of the region were given another cell`);
